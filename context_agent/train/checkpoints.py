@@ -42,6 +42,7 @@ CHANGEABLE = (
     "out",
     "minutes",
     "threads",
+    "model.revision",
     "model.gradient_checkpointing",
     "loss.pass_tokens",
     "checkpoints.",
@@ -73,7 +74,8 @@ CHANGEABLE = (
 )
 """Settings that may differ between a checkpoint and the run that resumes from it. All others affect what is learned.
 
-Some of them decide the memory that a run needs. They change results only by rounding.
+Some of them decide the memory that a run needs. They change results only by rounding. `model.revision` may name the
+commit of the hub that the checkpoint itself records.
 """
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
@@ -107,6 +108,14 @@ def open_corpus(data: DataConfig) -> Iterator[Corpus]:
         reranker=load_reranker(data.reranker),
     ) as corpus:
         yield corpus
+
+
+def corpus_digest(corpus: Corpus) -> str:
+    """Return a digest of all that a policy can read in a corpus: the ids, titles and texts of its chunks."""
+    digest = sha256()
+    for chunk in corpus.walk():
+        digest.update(repr((chunk.id, chunk.title, chunk.text)).encode())
+    return digest.hexdigest()[:16]
 
 
 def _read_questions(files: Sequence[str], note: Notify) -> list[Question]:

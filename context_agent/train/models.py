@@ -30,6 +30,7 @@ from context_agent.train.toy.words import WordRenderer
 try:
     import torch
     import transformers
+    from huggingface_hub import try_to_load_from_cache
 except ImportError as error:
     raise MissingExtraError(error.name or "torch", "train") from None
 
@@ -117,6 +118,17 @@ def initial_weights_digest(chosen: ModelConfig) -> str:
                     file.seek(place)
                     digest.update(file.read(SAMPLE_BYTES))
     return digest.hexdigest()[:16]
+
+
+def hub_commit(chosen: ModelConfig) -> str:
+    """Return the commit of a model's files in the cache of the Hugging Face hub. Call this after loading the model.
+
+    If the model is not from the hub, return an empty string.
+    """
+    if not chosen.name or Path(model_folder(chosen.name)).is_dir():
+        return ""
+    found = try_to_load_from_cache(chosen.name, "config.json", revision=chosen.revision)
+    return Path(found).parent.name if isinstance(found, str) else ""
 
 
 def check_window(run: RunConfig, model: Any) -> None:

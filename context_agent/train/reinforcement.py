@@ -15,7 +15,7 @@ from context_agent.policies.tokens.engines.routers import routers
 from context_agent.train.agents import build_agent, episode_profile
 from context_agent.train.batches import StepRows
 from context_agent.train.config import Notify, OnUpdate, RunConfig
-from context_agent.train.data import open_data
+from context_agent.train.data import corpus_digest, open_data
 from context_agent.train.lessons import check_trajectories
 from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.models import WEIGHTS_REMEDY, check_window, initial_weights_digest, load_model
@@ -67,6 +67,11 @@ def train(
         run = TrainingRun(config, "rl", resume=resume, note=note, advance=advance)
         data = stack.enter_context(open_data(config.data, note))
         run.bind_data("questions", questions_digest(data.questions), "Restore the files of data.questions")
+        run.bind_data(
+            "searched documents",
+            corpus_digest(data.corpus),
+            "Restore the index of data.path or the files of data.documents",
+        )
         run.bind_data("initial weights", initial_weights_digest(config.model), WEIGHTS_REMEDY)
         # What can fail is opened before the weights, which may take minutes.
         if config.rollouts.demonstrations:
@@ -79,6 +84,7 @@ def train(
                 open_judge(config.judge, run.out, data.questions, note, rank=run.rank, ranks=run.ranks)
             )
         loaded = load_model(config)
+        run.bind_hub_commit()
         check_window(config, loaded.model)
         if config.loss.router_replay:
             routers(loaded.model)  # refuses a model without any

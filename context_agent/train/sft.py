@@ -266,6 +266,7 @@ def _train(session: TrainingRun) -> TrainingResult:
         check_trajectories(run.data)
     session.bind_data("initial weights", initial_weights_digest(run.model), WEIGHTS_REMEDY)
     loaded = load_model(run)
+    session.bind_hub_commit()
     folder = prepare_rows(run, loaded.renderer, note, again=session.newest is None, main=session.main)
     note(
         f"training uses {folder.rows:,} rows of at most {folder.longest:,} tokens, and learns {folder.trained:,} of "

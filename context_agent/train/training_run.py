@@ -11,8 +11,11 @@ OUT/best/             the model with the best evaluation, and that evaluation in
 from __future__ import annotations
 
 import json
+import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from copy import copy
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -36,6 +39,7 @@ from context_agent.train.config import Notify, OnUpdate, RunConfig, RunKind
 from context_agent.train.lineage import RUN_FILE
 from context_agent.train.memory_errors import explained_memory_errors
 from context_agent.train.metrics_log import METRICS_FILE, MetricsLog
+from context_agent.train.models import hub_commit
 from context_agent.train.saved_models import SavedModels
 from context_agent.train.trainer_mixin import TRAINER_FOLDER, RunRecord, all_ranks_ok
 from context_agent.train.trainer_settings import RANK_TIMEOUT, installed_trackers
@@ -106,6 +110,47 @@ class TimeLimit(_Callback):  # type: ignore[misc]  # the base has no types
                 f"the time limit of {self._seconds / 60:g} minutes ended the run after update {state.global_step} of "
                 f"{state.max_steps}. To continue, add --resume."
             )
+
+
+class StopBySigterm(_Callback):  # type: ignore[misc]  # the base has no types
+    """A stop that ends a run after the update in which SIGTERM arrives, and saves a checkpoint.
+
+    Schedulers of clusters send this signal before they kill a process.
+
+    Attributes:
+        stopped: True if the signal ended the run before its last update.
+    """
+
+    def __init__(self, trainer: Any, note: Notify) -> None:
+        self._trainer, self._note = trainer, note
+        self._requested = self.stopped = False
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Wait for the signal during the block. A second signal ends the process at once.
+
+        Outside the main thread, and if the program handles the signal itself, do nothing.
+        """
+        own = threading.current_thread() is threading.main_thread()
+        if not own or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
+            yield
+            return
+        signal.signal(signal.SIGTERM, self._request)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        """Stop all ranks if one of them received the signal."""
+        if all_ranks_ok(self._trainer.accelerator, not self._requested) or state.global_step >= state.max_steps:
+            return
+        self.stopped = control.should_save = control.should_training_stop = True
+
+    def _request(self, *_: Any) -> None:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        self._requested = True
+        self._note("SIGTERM arrived, so the run stops after this update. To stop it at once, send the signal again.")
 
 
 class WarmupCheck(_Callback):  # type: ignore[misc]  # the base has no types
@@ -183,6 +228,17 @@ class TrainingRun:
             )
         self.checkpoints.data[kind] = digest
 
+    def bind_hub_commit(self) -> None:
+        """Record the commit of a model from the Hugging Face hub, and refuse to resume with another. Load it before.
+
+        Raises:
+            ConfigError: If the model's files on the hub have changed since the checkpoint to resume from.
+        """
+        if commit := hub_commit(self.config.model):
+            kind = "files of model.name on the Hugging Face hub"
+            before = "" if self.newest is None else self.newest.data.get(kind, "")
+            self.bind_data(kind, commit, f'Set model.revision = "{before}" to use the earlier ones')
+
     def train(self, trainer: Any, more: Callable[[Path], None] | None = None) -> TrainingResult:
         """Train to the end and save the model.
 
@@ -197,12 +253,14 @@ class TrainingRun:
             ContextAgentError: If a server or the data stops the run. The state is saved first. The message says how to
                 continue.
             ConfigError: If the checkpoint to resume from contains code.
+            KeyboardInterrupt: If Ctrl-C or SIGTERM stops the run. The message says how to continue.
         """
         for printer in (PrinterCallback, ProgressCallback):
             trainer.remove_callback(printer)
         trainer.add_callback(WarmupCheck(self.note))
         if self.config.minutes:
             trainer.add_callback(TimeLimit(self.config.minutes, trainer, self.note))
+        trainer.add_callback(stop := StopBySigterm(trainer, self.note))
         # A run that starts from update 0 also repeats the evaluation before the first update.
         first = 0 if self.newest is None else self.newest.step + 1
         metrics = MetricsLog(self.out / METRICS_FILE, first=first) if self.main else None
@@ -214,15 +272,19 @@ class TrainingRun:
                 file.write(json.dumps(about, indent=1).encode() + b"\n")
         resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
         try:
-            with explained_memory_errors(self.kind):
+            with explained_memory_errors(self.kind), stop.listening():
                 trainer.train(resume_from_checkpoint=resume_folder)
+            if stop.stopped:
+                raise KeyboardInterrupt  # noqa: TRY301 - an interrupt ends here, however it arrived
         except ContextAgentError as error:
             finished = trainer.state.global_step >= trainer.state.max_steps
             raise self._with_advice(
                 trainer, error, resumable=not (finished and isinstance(error, DataError))
             ) from error
         except KeyboardInterrupt as error:
-            raise KeyboardInterrupt(f"{self._saved_state()} To continue, add --resume.") from error
+            newest = self.checkpoints.newest()
+            advice = "To start again, run the same command." if newest is None else "To continue, add --resume."
+            raise KeyboardInterrupt(f"{self._saved_state()} {advice}") from error
         except UnpicklingError as error:
             raise ConfigError(
                 f"{resume_folder} contains more than numbers, and code of a checkpoint is never run. Resume from a "

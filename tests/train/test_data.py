@@ -13,7 +13,7 @@ from context_agent.errors import ConfigError, DataError
 from context_agent.testing import tiny_runs
 from context_agent.train import data as material
 from context_agent.train.config import DataConfig
-from context_agent.train.data import open_data
+from context_agent.train.data import corpus_digest, open_data
 from context_agent.train.lessons import demonstration_rows
 from context_agent.train.toy.environment import WorldConfig, environment_texts, make_environment
 from context_agent.train.toy.words import WordRenderer
@@ -50,6 +50,14 @@ def test_questions_that_are_trained_and_evaluated_are_counted(tmp_path: Path) ->
     told = "data.dev and data.questions share 1 question, so"
     assert any(told in note for note in collect_ids(DataConfig((train,), (dev,), documents=(corpus,)))[1])
     assert not any(told in note for note in collect_ids(DataConfig((train,), documents=(corpus,)))[1])
+
+
+def test_the_digest_of_a_corpus_changes_with_each_id_title_and_text() -> None:
+    first, second = Document("a", "Comets."), Document("b", "Operas.", title="Music")
+    others = (replace(second, id="c"), replace(second, title="Art"), replace(second, text="Opera."))
+    corpora = [[first, second], [first], *([first, other] for other in others)]
+    assert len({corpus_digest(MemoryCorpus(documents)) for documents in corpora}) == len(corpora)
+    assert corpus_digest(MemoryCorpus(corpora[0])) == corpus_digest(MemoryCorpus(corpora[0]))
 
 
 def test_documents_in_memory_replace_an_index(tmp_path: Path) -> None:

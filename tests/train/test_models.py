@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,14 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from context_agent.train import reinforcement, sft  # noqa: E402
-from context_agent.train.models import LoadedModel, initial_weights_digest, load_frozen, load_model, load_renderer  # noqa: E402
+from context_agent.train.models import (  # noqa: E402
+    LoadedModel,
+    hub_commit,
+    initial_weights_digest,
+    load_frozen,
+    load_model,
+    load_renderer,
+)
 from context_agent.train.output_layer import Float32Head, only_positions  # noqa: E402
 from context_agent.train.rl.samplers import local_engine, subagent_engine  # noqa: E402
 
@@ -43,6 +51,26 @@ NOWHERE = "/nowhere/model"
 def test_adapters_that_are_missing_are_refused_before_the_weights_are_loaded(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="has no LoRA adapter"):
         load_model(parse_run({"model": {"name": NOWHERE, "adapter": str(tmp_path)}, "data": {}}))
+
+
+def test_the_commit_of_a_model_is_the_one_in_the_cache_of_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import try_to_load_from_cache
+
+    from context_agent.train import models
+
+    cached = tmp_path / "models--maker--model"
+    for commit in ("a" * 40, "b" * 40):
+        (cached / "snapshots" / commit).mkdir(parents=True)
+        (cached / "snapshots" / commit / "config.json").write_text("{}")
+    (cached / "refs").mkdir()
+    (cached / "refs" / "main").write_text("b" * 40)
+    monkeypatch.setattr(models, "try_to_load_from_cache", partial(try_to_load_from_cache, cache_dir=tmp_path))
+    assert hub_commit(ModelConfig(name="maker/model")) == "b" * 40
+    assert hub_commit(ModelConfig(name="maker/model", revision="a" * 40)) == "a" * 40
+    for chosen in (ModelConfig(name="maker/other"), ModelConfig(name=str(tmp_path))):
+        assert hub_commit(chosen) == ""
 
 
 @pytest.mark.parametrize("name", [NOWHERE, "./nowhere", "~/model", "a/b/c"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -138,16 +139,43 @@ def test_an_interrupt_says_what_is_saved_and_how_to_continue(tmp_path: Path) -> 
     run = tiny_runs.demonstrations(
         tmp_path, sft={"demonstrations": 60, "epochs": 1, "held_out": 0}, checkpoints={"every": 2}
     )
-    for step, saved in ((1, "No update is saved yet"), (3, "The state of update 2 is saved")):
+    for step, told in (
+        (1, "No update is saved yet. To start again, run the same command."),
+        (3, "The state of update 2 is saved. To continue, add --resume."),
+    ):
 
         def interrupt(done: int, total: int, step: int = step) -> None:
             if done == step:
                 raise KeyboardInterrupt
 
-        with pytest.raises(KeyboardInterrupt, match=f"{saved}. To continue, add --resume."):
+        with pytest.raises(KeyboardInterrupt, match=told):
             train(run, advance=interrupt)
     result, _ = train(run, resume=True)
     assert result.first_update == 2
+
+
+def test_sigterm_stops_a_run_after_the_update_and_it_resumes_with_the_same_files_of_a_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from context_agent.train import training_run
+
+    monkeypatch.setattr(training_run, "hub_commit", lambda _: "a")
+    run = tiny_runs.demonstrations(tmp_path, sft={"demonstrations": 60, "epochs": 1, "held_out": 0})
+
+    def terminate(done: int, total: int) -> None:
+        if done in {1, total}:
+            signal.raise_signal(signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt, match=r"The state of update 2 is saved. To continue, add --resume."):
+        train(run, advance=terminate)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    monkeypatch.setattr(training_run, "hub_commit", lambda _: "b")
+    with pytest.raises(ConfigError, match=r"files of model.name on the .* hub have changed .*model.revision = \"a\""):
+        train(run, resume=True)
+    monkeypatch.setattr(training_run, "hub_commit", lambda _: "a")
+    result, notes = train(run, resume=True, advance=terminate)
+    assert (result.first_update, Path(result.model).name) == (2, "final"), "after the last update nothing is left to do"
+    assert any(note.startswith("SIGTERM arrived") for note in notes)
 
 
 @pytest.mark.parametrize(

@@ -142,7 +142,7 @@ def test_a_time_limit_ends_the_run_with_a_checkpoint_and_it_resumes_to_the_same_
 
 
 def refused_with_other_data(run: RunConfig, demonstration: Path) -> None:
-    """Assert that a run is not resumed with other demonstrations, questions or initial weights."""
+    """Assert that a run is not resumed with other demonstrations, questions, documents or initial weights."""
     from context_agent.train import reinforcement
 
     content = demonstration.read_bytes()
@@ -150,7 +150,11 @@ def refused_with_other_data(run: RunConfig, demonstration: Path) -> None:
     with pytest.raises(ConfigError, match=r"the demonstrations have changed since .*step-00000003 was written"):
         train(run, resume=True)
     demonstration.write_bytes(content)
-    for digest, kind in (("questions_digest", "questions"), ("initial_weights_digest", "initial weights")):
+    for digest, kind in (
+        ("questions_digest", "questions"),
+        ("corpus_digest", "searched documents"),
+        ("initial_weights_digest", "initial weights"),
+    ):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(reinforcement, digest, lambda _: "another")
             with pytest.raises(ConfigError, match=f"the {kind} have changed since"):
