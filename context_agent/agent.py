@@ -26,7 +26,7 @@ from context_agent._support.event_loops import context_blocking, running_loop
 from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.deadline import Deadline
-from context_agent.harness.episode import EpisodeRequest, Limits, Listener, Observer
+from context_agent.harness.episode import EpisodeRequest, Limits, Listener, Observer, StopReason
 from context_agent.harness.episode_run import (
     EpisodeExtension,
     EpisodeFactory,
@@ -98,11 +98,17 @@ class SearchResult:
     def sufficient(self) -> bool | None:
         """True if `confidence` is at least `MIN_CONFIDENCE`. If it is False, `documents` are the nearest ones.
 
-        It is False if there are no documents. It is None if there are documents but no confidence.
+        It is False if there are no documents. It is None if there are documents but no confidence, and if nothing was
+        searched.
         """
         if not self.documents:
-            return False
+            return False if self.searched else None
         return None if self.confidence is None else self.confidence >= MIN_CONFIDENCE
+
+    @property
+    def searched(self) -> bool:
+        """False if the time limit ended the search before its first turn, so that nobody knows what the corpus has."""
+        return self.stop_reason != StopReason.TIME or self.turns > 0 or bool(self.documents)
 
     @property
     def critical_steps(self) -> int:

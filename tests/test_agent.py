@@ -422,14 +422,18 @@ def test_a_question_past_the_soft_threshold_is_refused_with_its_size(corpus: Mem
 
 
 async def test_a_deadline_ends_a_search_with_what_it_has(corpus: MemoryCorpus) -> None:
-    policy = HeldPolicy([search("comets", limit=3), search("gardens")], at=2)
-    agent = SearchAgent(corpus, policy, rollouts=2, limits=Limits(seconds=30))
-    result = await agent.asearch("comets?", deadline=Deadline(0.5))
+    policy = HeldPolicy([search("comets", limit=3), search("gardens")], at=2, episodes=2)
+    agent, deadline = SearchAgent(corpus, policy, rollouts=2, limits=Limits(seconds=600)), Deadline()
+    searching = asyncio.create_task(agent.asearch("comets?", deadline=deadline))
+    assert await asyncio.to_thread(policy.waits.wait, 60)
+    deadline.expire()
+    result = await searching
     assert (result.stop_reason, len(result.documents) >= 3) == ("time", True)
     for trajectory in result.trajectories:
         trajectory.verify()
     late = await SearchAgent(corpus, HeldPolicy(at=0)).asearch("comets?", deadline=Deadline(0))
-    assert (late.stop_reason, late.documents) == ("time", ())
+    assert (late.stop_reason, late.documents, late.searched, late.sufficient) == ("time", (), False, None)
+    assert result.searched
     with pytest.raises(ConfigError, match="`seconds` must be a number"):
         Deadline(float("nan"))
 

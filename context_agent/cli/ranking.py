@@ -25,11 +25,21 @@ SHOWN_ROWS = 2
 """Maximum number of rows of the best sentence and those after it."""
 NOTHING_RELEVANT = "Nothing relevant found."
 """The line above the nearest documents if the evidence does not suffice."""
+NOTHING_SEARCHED = (
+    "The time limit ended the search before its first turn. Raise --time-limit, and if a language model searches, "
+    "check its server."
+)
+"""The line below a search that found nothing because it had no time."""
 NO_RANKING_HINT = (
     "The model gave no valid ranking. Pass --save and read its replies with ctx1 view, or use a larger model. "
     "If the model knows no tool calls, pass --tools text."
 )
 """The line below a search that a model ended without a ranking."""
+
+
+def search_error(result: SearchResult) -> str | None:
+    """Return why a search failed. If it did not fail, return None. A search without a turn has failed."""
+    return result.error or (None if result.searched else NOTHING_SEARCHED)
 
 
 def show_ranking(console: Console, result: SearchResult, seconds: float | None = None) -> None:
@@ -50,6 +60,8 @@ def show_ranking(console: Console, result: SearchResult, seconds: float | None =
     console.print(Text(summary(result, seconds), style="dim"))
     if result.stop_reason == StopReason.NO_RANKING and not result.error:
         console.print(Text(NO_RANKING_HINT, style="yellow"), soft_wrap=True)
+    if not result.searched:
+        console.print(Text(NOTHING_SEARCHED, style="yellow"), soft_wrap=True)
     if result.trajectory is not None:
         paths = ", ".join(str(path) for path in result.paths)
         console.print(Text(printable(f"trajectory: {paths}"), style="dim"), soft_wrap=True)

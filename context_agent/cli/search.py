@@ -15,7 +15,7 @@ from context_agent.cli.agent_options import AgentOptions
 from context_agent.cli.index_options import CorpusOptions, WhereOption
 from context_agent.cli.invocation import given_flags
 from context_agent.cli.parameters import DASH, OWN, CommonOptions, essential, options_in, section
-from context_agent.cli.ranking import NOTHING_RELEVANT, show_ranking
+from context_agent.cli.ranking import NOTHING_RELEVANT, NOTHING_SEARCHED, search_error, show_ranking
 from context_agent.cli.search_batch import BatchOptions, SearchSource, failed_search, search_many
 from context_agent.cli.search_run import KOption, ResultLimits, question_of, run, run_with_steps
 from context_agent.errors import ConfigError, ContextAgentError
@@ -62,7 +62,8 @@ def search(
 
     The command prints each document with its best sentence, and with as many of the next sentences as fit into two
     rows. If the evidence does not suffice, the command first prints "Nothing relevant found", and then the nearest
-    documents. This is not a failure. The exit code is 1 if a question failed.
+    documents. This is not a failure. The exit code is 1 if a question failed, or if --time-limit ended its search before
+    the first turn.
 
     Args:
         question: The question in quotes, or - to read it from standard input.
@@ -99,11 +100,13 @@ def search_one(agent: SearchAgent, question: str, limits: ResultLimits, show: Sh
             output.echo(output.one_field(document.id))
         if result.sufficient is False:
             output.note(NOTHING_RELEVANT)
+        if not result.searched:
+            output.note(NOTHING_SEARCHED)
     else:
         show_ranking(output.stdout(), result, time.perf_counter() - started)
     if limits.where is not None and not result.documents:
         _note_empty_filter(agent.corpus, limits.where)
-    return 1 if result.error else 0
+    return 1 if search_error(result) else 0
 
 
 def _note_empty_filter(corpus: Corpus, where: Where) -> None:
@@ -137,9 +140,10 @@ def _example_filter(key: str, value: MetadataValue) -> str:
 def search_json(agent: SearchAgent, question: str, limits: ResultLimits) -> int:
     """Ask one question, print its result as JSON, and return the exit code."""
     try:
-        answer = agent.search(question, k=limits.k, where=limits.where).to_json()
+        result = agent.search(question, k=limits.k, where=limits.where)
     except ContextAgentError as error:
         output.print_json(failed_search(question, str(error)))
         raise
-    output.print_json(answer)
-    return 1 if answer["error"] else 0
+    reason = search_error(result)
+    output.print_json({**result.to_json(), "error": reason})
+    return 1 if reason else 0

@@ -18,7 +18,7 @@ from context_agent.cli import output
 from context_agent.cli.agent_options import AgentOptions
 from context_agent.cli.index_options import CorpusOptions
 from context_agent.cli.parameters import COUNT, INPUT_FILE_VALUE, options_in
-from context_agent.cli.ranking import NOTHING_RELEVANT
+from context_agent.cli.ranking import NOTHING_RELEVANT, search_error
 from context_agent.cli.search_run import ResultLimits
 from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 from context_agent.errors import ContextAgentError
@@ -108,7 +108,7 @@ class BatchAnswer:
         If the question failed, the keys are the same and `error` is set.
         """
         if self.result is not None:
-            return {**self.result.to_json(), "id": self.row.id}
+            return {**self.result.to_json(), "error": self.error, "id": self.row.id}
         return failed_search(self.row.question, self.error or "unknown error", self.row.id)
 
     def to_line(self, *, quiet: bool = False) -> str:
@@ -120,7 +120,7 @@ class BatchAnswer:
 
     def _fields(self, *, quiet: bool) -> tuple[str, str]:
         name = str(self.row.id) if self.row.id is not None else self.row.question
-        if self.result is None:
+        if self.result is None or not self.result.searched:
             return name, f"error: {self.error}"
         if quiet:
             return name, " ".join(document.id for document in self.result.documents)
@@ -253,7 +253,7 @@ async def _ask(agent: SearchAgent, row: BatchRow, limits: ResultLimits) -> Batch
         return BatchAnswer(row, error=str(error))
     except Exception as error:  # noqa: BLE001 (the other questions go on)
         return BatchAnswer(row, error=f"unexpected {type(error).__name__}: {error}")
-    return BatchAnswer(row, result, result.error)
+    return BatchAnswer(row, result, search_error(result))
 
 
 def failed_search(question: str, error: str, question_id: Any = None) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`ctx1 search --policy chat`, against a scripted server."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -82,6 +83,30 @@ def test_a_model_that_only_talks_is_told_with_what_to_do(ask, inside, tmp_path):
     assert "--tools text" in process.stdout
     shown = inside("view", tmp_path / "episodes", "--text")
     assert "last reply: Marta Quill is a character of a film." in shown.stdout
+
+
+def test_a_model_that_gives_no_turn_within_the_time_limit_is_a_failure_and_not_an_empty_corpus(ask, inside, index):
+    with ScriptedServer([fails(500, "broken")] * 9) as server:
+        options = ("--model", "scripted", "--time-limit", 0.2)
+        shown, quiet, plain = (ask(server, *options, *more) for more in ((), ("--quiet",), ("--json",)))
+        Path("questions.jsonl").write_text('{"id": 1, "question": "Who built it?"}\n', encoding="utf-8")
+        several = inside(
+            "search",
+            "--questions",
+            "questions.jsonl",
+            "--path",
+            index,
+            "--policy",
+            "chat",
+            "--base-url",
+            server.url,
+            *options,
+        )
+    assert [process.returncode for process in (shown, quiet, plain, several)] == [1] * 4
+    assert "Nothing relevant" not in shown.stdout + quiet.stderr + several.stdout
+    for text in (shown.stdout, quiet.stderr, several.stdout, (result := json.loads(plain.stdout))["error"]):
+        assert "ended the search before its first turn. Raise --time-limit" in " ".join(text.split())
+    assert (result["stop_reason"], result["sufficient"]) == ("time", None)
 
 
 def test_a_failure_in_the_middle_keeps_what_was_found(ask):

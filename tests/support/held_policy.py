@@ -18,14 +18,22 @@ class HeldPolicy(ScriptedPolicy):
     """Plays its steps, and waits before one of them until the test releases it. Other steps come at once.
 
     Attributes:
-        waits: Set when an episode waits.
+        waits: Set when as many `episodes` wait.
         released: Set by the test. A search whose time is limited may be left waiting.
     """
 
-    def __init__(self, steps: Sequence[Step] = (search("comets", limit=5),), *, at: int, **options: Any) -> None:
+    def __init__(
+        self, steps: Sequence[Step] = (search("comets", limit=5),), *, at: int, episodes: int = 1, **options: Any
+    ) -> None:
         super().__init__(steps, **options)
-        self._at = at
+        self._at, self._expected = at, episodes
         self.waits, self.released = threading.Event(), threading.Event()
+
+    def arrive(self) -> None:
+        """Count an episode that waits."""
+        self._expected -= 1
+        if self._expected <= 0:
+            self.waits.set()
 
     def open(self, *arguments: Any, **options: Any) -> ScriptedActor:
         """Return an actor at the first step."""
@@ -43,7 +51,7 @@ class _HeldActor(ScriptedActor):
 
     async def act(self, view: View) -> Action:
         if next(self.left) == 0:
-            self.policy.waits.set()
+            self.policy.arrive()
             while not self.policy.released.is_set():  # noqa: ASYNC110 - the test releases it from any thread
                 await asyncio.sleep(0.005)
         return await ScriptedActor.act(self, view)
