@@ -62,8 +62,8 @@ def search(
 
     The command prints each document with its best sentence, and with as many of the next sentences as fit into two
     rows. If the evidence does not suffice, the command first prints "Nothing relevant found", and then the nearest
-    documents. This is not a failure. The exit code is 1 if a question failed, or if --time-limit ended its search before
-    the first turn.
+    documents. This is not a failure. The exit code is 1 if a question failed, or if --time-limit ended its search
+    before the first turn.
 
     Args:
         question: The question in quotes, or - to read it from standard input.
