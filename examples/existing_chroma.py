@@ -36,11 +36,12 @@ def make(folder: str) -> None:
 
 
 def search(folder: str, question: str) -> None:
-    """Print the documents that the chunks belong to."""
+    """Print the documents that the chunks belong to.
+
+    The corpus logs which collection and which metadata it uses. Its `notices` has the same texts.
+    """
     # Pass embedder="openai:text-embedding-3-small", or a function from texts to vectors, to search the vectors too.
     with ChromaCorpus.open(folder, embedder="none") as corpus, SearchAgent(corpus) as agent:
-        for notice in corpus.notices:
-            print(f"note: {notice}")
         for document in agent.search(question, k=3).documents:
             print(f"{document.score:.2f}  {document.title or document.id}: {document.chunks[0].text}")
 
