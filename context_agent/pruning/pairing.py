@@ -94,7 +94,7 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
 
     Returns:
         The contents, and a sentence for each fault. A fault is a result without a call, a second result for a call, or
-        a call without a result.
+        a call without a result. The contents have no arguments of calls of the last turn that wait for their results.
     """
     calls: list[_OpenCall] = []
     by_id: dict[str, list[deque[_OpenCall]]] = {}
@@ -134,12 +134,29 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
                 if not turns or turns[-1][-1].turn != turn:
                     turns.append(deque())
                 turns[-1].append(made)
+    waiting_calls = [made for made in calls if not made.answered and made.message >= last_turn]
     faults += [
         f"message {origins[made.message]} has a call without a result: {made.call.id or made.call.name!r}"
         for made in calls
         if not made.answered and made.message < last_turn
     ]
-    return Pairing(tuple(paired_contents), tuple(faults))
+    return Pairing(_without_waiting(paired_contents, waiting_calls), tuple(faults))
+
+
+def _without_waiting(contents: Sequence[MessageContent], calls: Sequence[_OpenCall]) -> tuple[MessageContent, ...]:
+    """Return the contents without the arguments of calls that wait for their results.
+
+    They stay whole, because a client may yet run the calls with the arguments that it gets back.
+    """
+    waiting: defaultdict[int, set[str]] = defaultdict(set)
+    for made in calls:
+        waiting[made.message].add(made.call.id or made.call.name)
+    return tuple(
+        replace(content, arguments=tuple(it for it in content.arguments if it.call_id not in waiting[index]))
+        if index in waiting
+        else content
+        for index, content in enumerate(contents)
+    )
 
 
 def _answered(

@@ -330,17 +330,17 @@ class _Prune:
         return content.text_with(original)
 
     def _fitting(self, sizes: Sequence[int], tokens: int) -> frozenset[int]:
-        """Return the numbers of the newest results that stay whole.
+        """Return the numbers of the newest texts that stay whole.
 
-        Of the last turn's results, the smallest are taken first, while they fit. Its files stay at any size, and so
+        Of the last turn's texts, the smallest are taken first, while they fit. Its files stay at any size, and so
         does the newest file, because pruning cannot keep the relevant part of a file.
         """
-        last = [row for row, result in enumerate(self._results) if result.message >= self._transcript.last_turn]
+        last = {row for row, result in enumerate(self._results) if result.message >= self._transcript.last_turn}
         every_file = [row for row, record in enumerate(self._records) if record.source.form == "file"]
-        files = {*every_file[-1:], *set(last).intersection(every_file)}
-        last = sorted(set(last) - files, key=lambda row: sizes[row])
-        sums = np.cumsum([sizes[row] for row in last])
-        return frozenset((*files, *last[: int(np.searchsorted(sums, tokens, side="right"))]))
+        files = {*every_file[-1:], *last.intersection(every_file)}
+        texts = sorted(last - files, key=lambda row: (sizes[row], row))
+        sums = np.cumsum([sizes[row] for row in texts])
+        return frozenset((*files, *texts[: int(np.searchsorted(sums, tokens, side="right"))]))
 
     def run(
         self,

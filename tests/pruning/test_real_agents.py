@@ -545,14 +545,15 @@ def test_a_large_argument_is_lost_from_the_cache_once() -> None:
     assert tokens < report.cached_lost < 1.5 * tokens
 
 
-def test_the_arguments_of_a_first_call_stay_pruned_when_its_result_comes() -> None:
-    messages = chat((written(0), "written"), ("{}", "done"))
+def test_the_arguments_of_a_call_that_waits_for_its_result_stay() -> None:
+    """A client that asks the user first runs the call with the arguments that it got back."""
+    messages = chat((written(0), "written"), (written(1), "written"))
     keeper = pruner(100, strategy="age")
-    pruned = keeper.prune(messages[:2])
-    assert pruned.report.removed
-    later = keeper.prune(messages)
-    assert later.report.removed == ()
-    assert later.messages[:2] == pruned.messages
+    waiting = keeper.prune(messages[:4])
+    assert waiting.messages[3] is messages[3]
+    assert waiting.messages[1] != messages[1]
+    assert waiting.report.warnings == ()
+    assert keeper.prune(messages).messages[3] != messages[3]
 
 
 def test_arguments_that_are_values_stay_values() -> None:

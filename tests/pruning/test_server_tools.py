@@ -116,11 +116,17 @@ def of_items(*items: dict[str, Any]) -> list[Any]:
     return [QUESTION, *items, said, QUESTION]
 
 
-def of_parts(*parts: dict[str, Any]) -> list[Any]:
+def of_parts(*parts: dict[str, Any], arguments: dict[str, Any] | None = None) -> list[Any]:
+    given = arguments or {"query": "director"}
     calls = [
-        {"type": "mcp_tool_use", "id": "s1", "name": "find", "server_name": "films", "input": {"query": "director"}}
+        {"type": "mcp_tool_use", "id": "s1", "name": "find", "server_name": "films", "input": given}
         if part["type"] == "mcp_tool_result"
-        else {"type": "server_tool_use", "id": "s1", "name": part["type"].removesuffix("_tool_result"), "input": {}}
+        else {
+            "type": "server_tool_use",
+            "id": "s1",
+            "name": part["type"].removesuffix("_tool_result"),
+            "input": arguments or {},
+        }
         for part in parts
     ]
     both = [part for pair in zip(calls, parts, strict=True) for part in pair]
@@ -549,3 +555,39 @@ def test_known_parts_beside_the_text_of_a_result_cause_no_warning(kind: str) -> 
     contents = pruned.messages[2]["content"][0]["content"]
     assert [part["text"] != old["text"] for part, old in zip(contents, texts, strict=False)] == [True, True]
     assert contents[2] == answer["content"][2]
+
+
+@pytest.mark.parametrize(
+    "history",
+    [
+        of_items(item("mcp_call", **MCP | {"arguments": json.dumps({"path": "a.txt", "text": OTHER})}, output="ok")),
+        of_items(item("code_interpreter_call", code=OTHER, container_id="c", outputs=[{"type": "logs", "logs": "ok"}])),
+        of_parts(executed("bash_code_execution", stdout="ok"), arguments={"command": OTHER, "restart": False}),
+        of_parts(result("mcp_tool_result", "ok", is_error=False), arguments={"path": "a.txt", "text": OTHER}),
+    ],
+)
+def test_large_arguments_of_a_call_that_the_provider_runs_are_shortened(history: list[Any]) -> None:
+    """An agent writes whole files through an MCP server or in the provider's sandbox."""
+    name = "responses:" if "type" in history[1] else "anthropic:"
+    check(name, history)
+    keeper = pruner()
+    pruned = keeper.prune(history)
+    assert pruned.report.tokens_before > 300 >= pruned.report.tokens_after
+    assert pruned.report.warnings == ()
+    check(name, pruned.messages)
+    assert keeper.prune(history).messages == keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, everything(pruned.report)) == history
+
+
+def test_arguments_of_a_program_and_of_a_call_that_waits_stay() -> None:
+    """If a turn pauses, its message ends with a call that the provider has yet to run."""
+    history = of_parts(executed("bash_code_execution", stdout="ok"), arguments={"command": OTHER})
+    paused = [QUESTION, {"role": "assistant", "content": history[1]["content"][:1]}]
+    assert pruner(1).prune(paused).messages == paused
+    history[1]["content"][0]["caller"] = {"type": "code_execution_20260120", "tool_id": "s0"}
+    assert pruner(1).prune(history).messages == history
+
+
+def test_what_a_call_that_the_provider_runs_asked_for_belongs_to_its_result() -> None:
+    history = of_parts(executed("bash_code_execution", stdout=OTHER), arguments={"command": "cat notes.txt"})
+    assert [it.asked for it in messages.Transcript(history).results if it.text] == ["cat notes.txt"]

@@ -54,6 +54,7 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
     """Return the content of a system, user or assistant message. Anthropic's user messages have the tool results."""
     reading = ContentCollector(index, kind)
     content = get_field(message, "content")
+    answered = {text_field(part, "tool_use_id") for part in items(content)}
     for number, part in enumerate([content] if isinstance(content, str) else items(content)):
         path: Path = ("content",) if isinstance(content, str) else ("content", number)
         name = "text" if isinstance(part, str) else text_field(part, "type")
@@ -75,7 +76,8 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
         elif name in TEXT_PARTS or (not name and text_field(part, "text")):
             _add_text(reading, path, part)
         elif role == "assistant" and (name in OWN_RESULTS or name in SERVER_CALLS):
-            add_server_tool(reading, part, name, path)
+            is_waiting = name in SERVER_CALLS and text_field(part, "id") not in answered
+            add_server_tool(reading, part, name, path, is_waiting=is_waiting)
             reading.kind = reading.kind or "anthropic"
         elif name == "compaction":
             summary = get_field(part, "content")

@@ -60,10 +60,10 @@ class ContentCollector:
         self.calls.append(replace(call, asked=asked(arguments)))
         self._add_arguments(call, arguments, path, form, fixed=fixed or call.is_of_program)
 
-    def add_own_call(self, call: Call, arguments: Any, path: Path) -> None:
-        """Add a call whose result is in the same message. Pruning may shorten its arguments, a JSON value."""
+    def add_own_call(self, call: Call, arguments: Any, path: Path, form: Form = "value") -> None:
+        """Add a call whose result is in the same message. Pruning may shorten its arguments."""
         self._own_asked[call.id or call.name] = asked(arguments)
-        self._add_arguments(call, arguments, path, "value", fixed=False)
+        self._add_arguments(call, arguments, path, form, fixed=call.is_of_program)
 
     def _add_arguments(self, call: Call, arguments: Any, path: Path, form: Form, *, fixed: bool) -> None:
         text = json_text(arguments) if form == "value" else written(arguments)

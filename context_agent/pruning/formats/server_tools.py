@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from context_agent.pruning.contents import Path
-from context_agent.pruning.formats.collector import ContentCollector
-from context_agent.pruning.formats.fields import first_value, get_field, has_failed, is_of_program, text_field
+from context_agent.pruning.contents import Call, Path
+from context_agent.pruning.formats.collector import ContentCollector, written_form
+from context_agent.pruning.formats.fields import (
+    first_field,
+    first_value,
+    get_field,
+    has_failed,
+    is_of_program,
+    text_field,
+)
 from context_agent.pruning.formats.parts import texts_at
 
 OWN_RESULTS: Mapping[str, tuple[tuple[str, ...], ...]] = {
@@ -29,18 +36,24 @@ of Anthropic's web search, are not listed.
 SERVER_CALLS = frozenset(("server_tool_use", "mcp_tool_use", "server_tool_call", "web_search_call"))
 
 
-def add_server_tool(reading: ContentCollector, part: Any, kind: str, path: Path) -> None:
+def add_server_tool(reading: ContentCollector, part: Any, kind: str, path: Path, *, is_waiting: bool = False) -> None:
     """Add the arguments and the results that an item or a part of a provider's own tool contains.
 
-    The results of a call that a program of the model made go to the program, so they are left out.
+    The results of a call that a program of the model made go to the program, so they are left out. If the call
+    `is_waiting` for its result, its arguments stay whole, because the provider has yet to run it.
     """
-    action = get_field(part, "action")
-    arguments = first_value(part, "arguments", "code", "queries", "input", "args") or first_value(
-        action, "query", "pattern", "url"
-    )
-    if arguments:
-        reading.add_words(text_field(part, "name") or kind, arguments)
+    name = text_field(part, "name") or kind
     key = next(filter(None, (text_field(part, name) for name in ("tool_use_id", "tool_call_id", "id"))), kind)
+    field, arguments = first_field(part, "arguments", "code", "input")
+    if arguments and is_waiting:
+        reading.add_words(name, arguments)
+    elif arguments:
+        form = written_form(field, is_text=isinstance(arguments, str))
+        reading.add_own_call(Call(key, name, is_of_program(part)), arguments, (*path, field), form)
+    elif said := first_value(part, "queries", "args") or first_value(
+        get_field(part, "action"), "query", "pattern", "url"
+    ):
+        reading.add_words(name, said)
     if is_of_program(part):
         reading.program_calls.add(key)
     if key in reading.program_calls:
