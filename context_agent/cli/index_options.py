@@ -197,7 +197,7 @@ class CorpusOptions(IndexOptions):
         except UnknownEmbedderError as error:
             corpus = self._open(NO_VECTORS, cache)
             if notes:
-                output.note(f"{error}. Until then, BM25 and grep search it without its vectors.")
+                output.note(f"{error}. Until then, searches use words alone, without its vectors.")
         except CorpusNotFoundError as error:
             if self.url is not None and not isinstance(error, MissingCollectionError):
                 raise  # The server does not answer, so it cannot make an index either.

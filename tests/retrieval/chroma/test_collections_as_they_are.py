@@ -126,7 +126,7 @@ def test_the_command_line_searches_by_words_with_a_note(
     output = capsys.readouterr()
     assert TEXTS[0] in output.out
     assert "--embedder SPEC" in output.err
-    assert "BM25 and grep search it without its vectors" in output.err
+    assert "searches use words alone, without its vectors" in output.err
     assert run([*command, "--embedder", "none"]) == 0
     assert capsys.readouterr().err == ""
 
