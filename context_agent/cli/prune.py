@@ -105,4 +105,6 @@ def _line(row: RemovedPassage) -> Text:
 def _sizes(report: PruneReport) -> str:
     if report.outcome == "passed through":
         return "the list contains entries that are not messages, so nothing was changed"
+    if not report.tokens_original:
+        return "the conversation has no tool results that can be pruned"
     return f"{report.tokens_after:,} of {report.tokens_before:,} tokens of tool results remain"

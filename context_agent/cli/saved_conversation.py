@@ -113,7 +113,16 @@ def _without_messages(value: Any) -> str:
             "has what Cline, Roo Code or Kilo Code shows to the user. Pass `api_conversation_history.json` from the "
             "same folder, which has the messages to the model."
         )
+    if any(_is_list_of_objects(first.get(name)) for name in ("candidates", "choices")):
+        return (
+            "is the answer of a model without its request. Pass the messages of the request, with the message of the "
+            "answer as the last."
+        )
     return ""
+
+
+def _is_list_of_objects(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _json_path(path: Sequence[str | int]) -> str:

@@ -211,6 +211,8 @@ def test_the_task_and_the_prices_count(inside, conversation):
         ('{"messages": 3}', "must be a list of messages, or an object", 1),
         ('[{"mapping": {}, "current_node": "n"}]', "broken.json is an export of ChatGPT, whose messages are a tree", 1),
         ('{"conversations": [{"mapping": {}, "current_node": "n"}]}', "broken.json is an export of ChatGPT", 1),
+        ('{"candidates": [{"content": {"role": "model", "parts": []}}]}', "is the answer of a model without", 1),
+        ('{"choices": [{"message": {"role": "assistant", "content": "a"}}]}', "Pass the messages of the request", 1),
         (
             '{"kind": 0, "v": {"requests": []}}\n{"kind": 2, "v": [{"requestId": "a", "message": {"text": "hi"}}]}',
             "Pass the file that the command `Chat: Export Chat` writes",
@@ -228,6 +230,13 @@ def test_broken_input_is_an_error(inside, tmp_path, content, message, code):
     process = inside("prune", "broken.json")
     assert (process.returncode, process.stdout) == (code, "")
     assert message in process.stderr
+
+
+def test_a_conversation_without_tool_results_is_named(inside, tmp_path):
+    (tmp_path / "chat.json").write_text('[{"role": "user", "content": "Hello."}]', encoding="utf-8")
+    process = inside("prune", "chat.json")
+    assert process.returncode == 0
+    assert "within budget: the conversation has no tool results that can be pruned" in process.stdout
 
 
 def test_another_encoding_is_an_error_that_says_how_to_convert_the_file(inside, tmp_path):

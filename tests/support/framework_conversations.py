@@ -1133,7 +1133,49 @@ def _older_zed(*, is_next: bool) -> Renderer:
     )
 
 
+_FINISHED = {"type": "finish", "reason": "stop", "time": 1}
+_crush = _turns(
+    lambda text: {"id": "u", "role": "user", "created": "", "parts": [{"type": "text", "text": text}, _FINISHED]},
+    lambda text, calls: [
+        {
+            "id": "a",
+            "role": "assistant",
+            "created": "",
+            "model": "m",
+            "parts": [
+                {"type": "reasoning", "thinking": "So.", "started_at": 1, "finished_at": 2},
+                *_said(text, {"type": "text", "text": text}),
+                *(
+                    {"type": "tool_call", "tool_call_id": c.id, "name": "view", "input": json.dumps(c.arguments)}
+                    for c in calls
+                ),
+                _FINISHED,
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "id": "t",
+            "role": "tool",
+            "created": "",
+            "parts": [
+                *(
+                    {
+                        "type": "tool_result",
+                        "tool_call_id": c.id,
+                        "name": "view",
+                        "content": c.texts[0],
+                        **({"is_error": True} if c.is_error else {}),
+                    }
+                    for c in calls
+                ),
+                _FINISHED,
+            ],
+        }
+    ],
+)
 FRAMEWORKS: dict[str, Renderer] = {
+    "crush": _crush,
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
     "vercel ui": _vercel_ui,

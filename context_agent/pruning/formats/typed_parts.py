@@ -1,7 +1,7 @@
 """Messages of frameworks that list calls, results and texts as parts with a type.
 
-These are the Vercel AI SDK, Pydantic AI, Semantic Kernel, Microsoft's Agent Framework, and the messages in
-OpenTelemetry's traces. The frameworks differ only in the names of types and fields.
+These are the Vercel AI SDK, Pydantic AI, Semantic Kernel, Microsoft's Agent Framework, the sessions of Crush, and the
+messages in OpenTelemetry's traces. The frameworks differ only in the names of types and fields.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _OPAQUE = frozenset((
     "compaction", "speech", "blob", "uri", "server_tool_call", "server_tool_call_response", "retry-feedback",
     "instruction", "instruction-delta", "instruction-baseline", "instruction-digest", "tool-availability-delta",
     "capability-load-delta", "model-settings-delta", "binary", "annotation", "file_reference",
-    "data", "error", "usage", "hosted_file", "hosted_vector_store", "hostedFile", "hostedVectorStore",
+    "data", "error", "usage", "finish", "image_url", "hosted_file", "hosted_vector_store", "hostedFile",
+    "hostedVectorStore",
 ))  # fmt: skip
 """Known parts without a text that pruning may change."""
 _OPAQUE_ENDS = ("toolcall", "toolresult", "approvalrequest", "approvalresponse")
@@ -91,6 +92,10 @@ EXTENSIONS_AI = PartFormat(
     ("result",),
 )  # fmt: skip
 """The messages of `Microsoft.Extensions.AI`, which the Agent Framework uses in C#."""
+CRUSH = PartFormat(
+    "openai", "parts", "type", "tool_call", ("tool_result",), "tool_call_id", "name", ("input",), ("content",),
+)  # fmt: skip
+"""The messages that `crush session show --json` prints."""
 
 
 def pydantic_ai_author(message: Any) -> str:
@@ -112,7 +117,10 @@ def _part_format(message: Any) -> PartFormat | None:
     for names in (AGENT_FRAMEWORK, EXTENSIONS_AI):
         if any(text_field(part, names.type) for part in items(get_field(message, names.parts))):
             return names
-    types = [text_field(part, "type") for part in items(get_field(message, "parts"))]
+    parts = items(get_field(message, "parts"))
+    types = [text_field(part, "type") for part in parts]
+    if "finish" in types or any(text_field(part, CRUSH.id) for part in parts):
+        return CRUSH
     if types and all(types):
         return OPENTELEMETRY
     types = [text_field(part, "type") for part in items(get_field(message, "content"))]
@@ -156,7 +164,7 @@ def _add_result(reading: ContentCollector, part: Any, call: Call, path: Path, na
     texts, unknown = _output_texts(output, output_type, (*path, field), names)
     if names is AGENT_FRAMEWORK and isinstance(output, str):
         texts, unknown = _repeated_texts(part, output, path)
-    has_error = get_field(part, "isError") is True or bool(get_field(part, "exception"))
+    has_error = True in (get_field(part, "isError"), get_field(part, "is_error")) or bool(get_field(part, "exception"))
     failed = has_error or get_field(part, "outcome") in _FAILURES or output_type in _FAILURES
     # A typed result of Pydantic AI must keep its fields.
     texts = [] if get_field(part, "tool_kind") else texts

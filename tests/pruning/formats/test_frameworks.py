@@ -33,7 +33,7 @@ KINDS = {
     "interaction turns": "gemini", "openhands": "openai", "saved openhands": "openai",
     "copilot cli": "openai", "pi": "openai", "gemini live": "gemini", "trajectory": "openai",
     "codex exec": "openai", "amp": "anthropic", "kiro": "bedrock", "kiro session": "bedrock", "amazon q": "bedrock",
-    "agent framework": "agent-framework", "extensions ai": "agent-framework", "vs code": "openai",
+    "agent framework": "agent-framework", "extensions ai": "agent-framework", "vs code": "openai", "crush": "openai",
     "cursor cli": "openai", "autogen task": "autogen", "claude.ai": "anthropic", "zed": "openai",
     "zed 0.2": "openai", "zed 0.1": "openai",
 }  # fmt: skip
