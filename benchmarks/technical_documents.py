@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from xml.etree import ElementTree as ET
 
 from context_agent.retrieval.loaders.html_tags import Tag, tags, unescaped
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 
 LEAST_WORDS = 40
 """The minimum number of words in a section. A shorter one is added to the section around it, or before it."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 
-from context_agent.pruning import markup
+from context_agent.pruning import xml_documents
 from context_agent.pruning.binary import binary_spans, is_binary
 from context_agent.pruning.blocks import (
     LARGEST,
@@ -204,7 +204,7 @@ class _Cutter:
         values = [run for run in value_runs(text) if not inside(bounds, run.start)]
         parts += [(run.start, run.end, partial(self._of_run, run)) for run in values]
         parts.sort(key=_start)
-        if not parts and (document := markup.document(text, 0, len(text))) is not None:
+        if not parts and (document := xml_documents.document(text, 0, len(text))) is not None:
             parts.append((document.start, document.root.end, partial(self._of_document, document)))
         position = 0
         found: list[Table] = []
@@ -359,7 +359,7 @@ class _Cutter:
         if pending is not None:
             yield pending
 
-    def _of_document(self, document: markup.Document, label: str) -> list[Passage]:
+    def _of_document(self, document: xml_documents.Document, label: str) -> list[Passage]:
         """Return the elements of an XML document and the comments before its root as passages."""
         group = next(self._groups)
         comments = [
@@ -369,17 +369,17 @@ class _Cutter:
         ]
         return comments + self._of_elements(document.root, label)
 
-    def _of_elements(self, element: markup.Element, label: str, depth: int = 0) -> list[Passage]:
+    def _of_elements(self, element: xml_documents.Element, label: str, depth: int = 0) -> list[Passage]:
         """Return the child elements as passages. Large elements are opened."""
         text, sizes = self._text, self._sizes
-        own = markup.name(element, NAMING_KEYS, text)
+        own = xml_documents.name(element, NAMING_KEYS, text)
         if own not in label:
             label = f"{label} {own}".strip()[:LONGEST_LABEL]
         group = next(self._groups)
         if not element.children:
             return self._of_leaf(element.inner, element.inner_end, label)
         if element.name.lower() == "table":
-            self._row_labels |= markup.row_labels(element, text)
+            self._row_labels |= xml_documents.row_labels(element, text)
         passages: list[Passage] = []
         spans: list[tuple[int, int]] = []
 
@@ -391,7 +391,7 @@ class _Cutter:
 
         is_list = depth == 0 or len(element.children) >= FEWEST_MEMBERS
         tags = Counter(child.name for child in element.children if child.children)
-        for first, child, key in markup.members(element, text):
+        for first, child, key in xml_documents.members(element, text):
             size = child.end - child.start
             is_wrapper = size > sizes.small and len(child.children) > 1 and all(it.children for it in child.children)
             if (size > sizes.largest or is_wrapper) and depth < DEEPEST:

@@ -17,10 +17,10 @@ import pytest
 
 from context_agent.pruning import ContextPruner, Prices, blocks
 from context_agent.pruning.blocks import Passage
-from context_agent.pruning.markup import document, name
 from context_agent.pruning.passages import cut, without
 from context_agent.pruning.relevance import Goal, by_words
 from context_agent.pruning.tables import tables
+from context_agent.pruning.xml_documents import document, name
 from tests.support.conversations import rendered
 from tests.support.growth import MOST_GROWTH, growth
 from tests.support.long_conversation import FILM, conversation, noise, pruner

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from itertools import islice
 from typing import Any
 
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 
 SAMPLE_MESSAGES = 1_000
 """The number of first messages that are examined. The first ones may be pictures and notices without a text."""

@@ -13,7 +13,7 @@ from xml.parsers.expat import ExpatError
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, document, identifier, storable
 from context_agent.retrieval.loaders.rows import from_row
 from context_agent.retrieval.loaders.sniffing import read_other_text

@@ -19,7 +19,7 @@ from pathlib import PurePath
 from context_agent.retrieval.loaders.content_lines import MAX_ENTRIES, MAX_LABEL, Entry, entries_document
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.html_tags import tags, unescaped
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 from context_agent.retrieval.loaders.plain_markup import latex_argument, readable_text
 from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, one_line, storable
 from context_agent.types import Document, Section

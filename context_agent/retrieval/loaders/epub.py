@@ -8,7 +8,7 @@ from functools import partial
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import declared_encoding, decode, unix_lines
-from context_agent.retrieval.loaders.markup import declared_charset, page_text
+from context_agent.retrieval.loaders.html_text import declared_charset, page_text
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.xml_events import Kind, grammar
 from context_agent.retrieval.loaders.zipped_xml import Package, first_texts, opened_package, package_document, resolved

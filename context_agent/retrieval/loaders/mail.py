@@ -24,7 +24,7 @@ from pathlib import PurePath
 
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import decode, decoded_as, unix_lines
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 from context_agent.retrieval.loaders.quoted_replies import is_forward, without_blockquotes, without_quoted_replies
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, document, storable
 from context_agent.types import Document

@@ -16,7 +16,7 @@ from context_agent.retrieval.loaders.headings import (
     underlined_headings,
     without_closing_marks,
 )
-from context_agent.retrieval.loaders.markup import declared_charset, page_text, read_page
+from context_agent.retrieval.loaders.html_text import declared_charset, page_text, read_page
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
 from context_agent.retrieval.loaders.reading import (
     LeftOutError,

@@ -18,7 +18,7 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import LONGEST_HEADING, MOST_CAPTIONS, shortened
 from context_agent.retrieval.loaders.html_tags import unescaped
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 from context_agent.retrieval.loaders.outlines import nested
 from context_agent.retrieval.loaders.reading import (
     LeftOutError,

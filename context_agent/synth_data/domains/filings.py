@@ -20,7 +20,7 @@ from html import unescape
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.loaders.decoding import unix_lines
-from context_agent.retrieval.loaders.markup import declared_charset, page_text
+from context_agent.retrieval.loaders.html_text import declared_charset, page_text
 from context_agent.retrieval.loaders.reader_choice import READERS
 from context_agent.retrieval.loaders.reading import Reading, decoded, identifier, storable
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE

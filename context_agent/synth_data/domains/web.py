@@ -16,7 +16,7 @@ from urllib.parse import urldefrag, urljoin, urlsplit
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.html_tags import Tag, tags
-from context_agent.retrieval.loaders.markup import declared_charset, page_text
+from context_agent.retrieval.loaders.html_text import declared_charset, page_text
 from context_agent.retrieval.loaders.reader_choice import READERS
 from context_agent.retrieval.loaders.reading import Reading, content, decoded, document
 from context_agent.synth_data.domains import Domain, TruthType

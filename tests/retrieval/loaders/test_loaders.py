@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from context_agent.errors import ConfigError, DataError
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.decoding import NUL_REASON, WESTERN_NOTE, decode
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 from context_agent.retrieval.loaders.reading import SAVE_AGAIN
 from context_agent.retrieval.loaders.rows import LONGEST_NAME
 from context_agent.types import Document

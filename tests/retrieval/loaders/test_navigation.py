@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.loaders import load
-from context_agent.retrieval.loaders.markup import page_text
+from context_agent.retrieval.loaders.html_text import page_text
 from tests.support.growth import seconds
 
 TEXT = "<h1>The weir</h1><p>It holds the water of the mill back.</p>"

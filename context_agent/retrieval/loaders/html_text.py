@@ -1,4 +1,4 @@
-"""Extraction of the text of an HTML page."""
+"""The text of an HTML page."""
 
 from __future__ import annotations
 
