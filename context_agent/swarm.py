@@ -67,7 +67,7 @@ class Swarm:
     """Limits of the sub-agents of an agent. Sub-agents cannot start others.
 
     Attributes:
-        breadth: The most sub-agents that one turn may start.
+        breadth: Maximum number of sub-agents that one turn may start.
         tokens: Maximum number of tokens in the contexts of all sub-agents of an episode. What is left is shared out
             evenly. The agent's own limit on tokens counts them too.
         budget: The context of a sub-agent. Defaults to the budget of the agent that starts it.

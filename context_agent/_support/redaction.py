@@ -32,7 +32,7 @@ class Redactor:
 
     Args:
         secrets: The secrets to remove.
-        shortest: The fewest characters of a secret that is removed.
+        shortest: Minimum number of characters of a secret that is removed.
     """
 
     def __init__(self, secrets: Iterable[str], shortest: int) -> None:

@@ -145,7 +145,7 @@ class WorkerPool(Generic[JobT, ResultT]):
     Args:
         setup: The resources that each worker opens.
         machines: The machines that workers run on.
-        processes: The most worker processes.
+        processes: Maximum number of worker processes.
         concurrency: Maximum number of jobs at a time, in all processes together.
         limit: Seconds that a job may take. A job that takes longer is lost.
         answer: A function that answers the requests of jobs.

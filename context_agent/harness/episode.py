@@ -90,7 +90,7 @@ class Limits:
     """The limits of an episode.
 
     Attributes:
-        turns: The most turns. If None, the limit of the profile applies.
+        turns: Maximum number of turns. If None, the limit of the profile applies.
         seconds: Time limit in seconds of wall clock.
         tokens: Maximum number of tokens that are ever placed in the context, pruned or not.
         calls: Maximum number of calls that run in one turn. Further calls are refused.

@@ -37,7 +37,7 @@ def resolve(
     Args:
         ranked_ids: The ids that the policy named, best first.
         view: The final view.
-        limit: The most documents.
+        limit: Maximum number of documents.
         relevance: Scores of passages by chunk id. A passage without a score has its document's score.
     """
     citable = view.citable_blocks

@@ -13,7 +13,7 @@ PAGE_TOKENS = 2_000
 PAGE_BYTES = 50_000
 """Bytes of a page if the pages of a file cannot be counted."""
 MAX_PAGES = 1_000
-"""The most pages that count, because a file may only claim to have more."""
+"""Maximum number of pages that count, because a file may only claim to have more."""
 TEXT_TOKEN_BYTES = 4
 _DATA_URL = re.compile(r"data:[\w.+/-]{0,100}(?:;[\w=.+-]{0,100}){0,4};base64,", re.I)
 _PAGE = re.compile(rb"/Type\s{0,4}/Page(?![A-Za-z])")

@@ -23,7 +23,7 @@ class Settings:
         queue: The number of searches that may wait for their turn.
         deadline: The time limit of a search, including the wait in the queue.
         max_body: The largest body of a request, in bytes.
-        max_connections: The most open connections. If the process has too few file descriptors, there are fewer.
+        max_connections: Maximum number of open connections. With too few file descriptors, there are fewer.
         grace: The time that running searches have to finish when the server shuts down.
         check: The time between two checks for a changed index. If it is 0, the index is not checked.
         model: The agent's name as a chat model.
