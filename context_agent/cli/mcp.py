@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 from contextlib import redirect_stdout
@@ -87,5 +88,6 @@ def mcp(
             interrupted = serve_stdio(service)
     if interrupted and not http:
         # The thread that reads stdin would hold up an orderly exit until the client closes it.
+        logging.shutdown()
         os._exit(INTERRUPTED)
     return INTERRUPTED if interrupted else 0

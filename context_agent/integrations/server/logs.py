@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import queue
 import re
 import sys
+import threading
 import uuid
+from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -16,6 +20,10 @@ REQUEST_ID: ContextVar[str | None] = ContextVar("ctx1_request_id", default=None)
 """The id of the current request. Everything that runs for the request sees it."""
 INCOMPLETE_RESPONSE = "ASGI callable returned without completing response."
 """What uvicorn logs when an upstream breaks off its answer, which the proxy has logged by then."""
+WAITING_LINES = 10_000
+"""The maximum number of lines that wait until they can be written."""
+FLUSH_SECONDS = 1.0
+"""The maximum time that the end of a process waits for its last lines to be written, in seconds."""
 _SAFE_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
@@ -50,20 +58,69 @@ class JsonLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=True, default=str)
 
 
+class BackgroundLines(logging.Handler):
+    """A handler whose own thread writes the lines to a file descriptor.
+
+    A program that starts a server with a pipe as stderr, and does not read the pipe, therefore does not stop the
+    server. If too many lines wait, further lines are left out. A later line has their number.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        """Start the thread, which writes to the descriptor."""
+        super().__init__()
+        self._descriptor = descriptor
+        self._lines: queue.Queue[bytes] = queue.Queue(WAITING_LINES)
+        self._lost = 0
+        threading.Thread(target=self._write_lines, name="ctx1-log", daemon=True).start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Let the thread write the line of a record. The caller does not wait."""
+        try:
+            self._lines.put_nowait(self.format(record).encode() + b"\n")
+        except queue.Full:
+            self._lost += 1
+
+    def flush(self) -> None:
+        """Wait until all lines are written, but not long. `logging` calls this at the end of the process."""
+        written = self._lines.all_tasks_done
+        with written:
+            written.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)
+
+    def _write_lines(self) -> None:
+        while True:
+            line = self._lines.get()
+            with suppress(OSError):  # The disk with the log is full, or nobody can read the pipe any more.
+                while line:
+                    line = line[os.write(self._descriptor, line) :]
+            if self._lost and self._lines.empty():
+                fields = {"lines": self._lost}
+                self._lost = 0
+                lost = {"msg": "log_lines_lost", "levelname": "WARNING", "fields": fields}
+                self.emit(logging.makeLogRecord(lost))
+            self._lines.task_done()
+
+
 def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: int | None = None) -> None:
     """Send the logs of the server and of uvicorn to a stream as JSON lines.
 
     Args:
-        stream: The stream. Defaults to stderr.
+        stream: The stream. By default, a thread writes the lines to stderr.
         level: The lowest level of the server's own records. The records of uvicorn begin with warnings.
         worker: The number of this process if several serve one address.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _stderr_handler() if stream is None else logging.StreamHandler(stream)
     handler.setFormatter(JsonLines(worker))
     handler.addFilter(lambda record: record.msg != INCOMPLETE_RESPONSE)
     for logger, lowest in ((SERVER_LOGGER, level), (logging.getLogger("uvicorn"), logging.WARNING)):
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(lowest)
+
+
+def _stderr_handler() -> logging.Handler:
+    try:
+        return BackgroundLines(sys.stderr.fileno())
+    except OSError:  # The program has put another object in the place of stderr.
+        return logging.StreamHandler(sys.stderr)
 
 
 def log(event: str, level: int = logging.INFO, *, error: BaseException | None = None, **fields: Any) -> None:
