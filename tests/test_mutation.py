@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -142,10 +145,26 @@ def test_a_trial_ends_by_its_processor_time_and_a_busy_machine_does_not_end_it()
     assert [line.startswith("The work took longer than") for line in printed.splitlines()] == [False, True, True]
 
 
+@cache
+def functions_of(module: Path) -> frozenset[str]:
+    """Return the names of the functions and classes of a module, each with the names around it."""
+
+    def names(tree: ast.AST, before: str) -> Iterator[str]:
+        for node in ast.iter_child_nodes(tree):
+            is_named = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+            name = f"{before}{node.name}" if is_named else before
+            if is_named:
+                yield name
+            yield from names(node, f"{name}." if is_named else before)
+
+    return frozenset(names(ast.parse(module.read_text(encoding="utf-8")), ""))
+
+
 def test_each_mutant_that_may_survive_has_a_reason() -> None:
     register = tomllib.loads((ROOT / "tests" / "mutants.toml").read_text(encoding="utf-8"))
     for entry in register.get("mutant", []):
         assert entry.keys() == {"module", "function", "before", "after", "reason"}
         assert (ROOT / entry["module"]).is_file()
         assert entry["reason"].endswith(".")
+        assert entry["function"] in functions_of(ROOT / entry["module"]) | {""}
     assert all((ROOT / path.partition("::")[0]).exists() for tests in register["tests"].values() for path in tests)
