@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal, NamedTuple
 
 from context_agent.text.dates import month_number
@@ -17,7 +18,8 @@ QUESTION_CHARACTERS = 2_000
 """The last characters of a question that are searched."""
 _NEWEST = re.compile(
     r"\b(?:latest|newest|most recent(?:ly)?|up[ -]to[ -]date|current(?:ly)?|as of (?:now|today)|nowadays|in force)\b"
-    r"|(?<!\bto )(?<!\buntil )(?<!\btill )\btoday(?= *[?.!]*$)"
+    r"|(?<!\bto )(?<!\buntil )(?<!\btill )(?<!\bby )(?<!\bdo )"
+    r"\b(?:today|now|jetzt|maintenant|ahora|adesso|agora|teraz|сеичас)(?= *[?.!]*$)"
     r"|\b(?:the|'s|its|their|your|our|my) last (?!(?:year|half|quarter|month|week|night|names?|few|two|three|resort"
     r"|minute|digits?|characters?|lines?|steps?|rows?|columns?|pages?)\b|\d)\w"
     r"|^last (?:version|release|update|meeting|minutes|report)\b"
@@ -143,6 +145,13 @@ _PLURAL_VERSIONS = re.compile(
     rf"(?<!\w)(?:version|release|edition|revision|issue|volume|build)\w{{0,2}} v?(\d{{1,6}}){JOINT}"
     r"v?(\d{1,6})(?![\w.]\w)"
 )
+_LISTED = re.compile(rf"(?: ?,(?: {_OR})?| {_OR}| ?&)(?: [^\W\d]{{1,8}}){{0,3}} ?\Z")
+"""What follows an age in a list, as in `in March or in June 2023`."""
+_BETWEEN = re.compile(
+    r"(?<!\w)(?:between|zwischen|entre|tra|fra|tussen|mellan|mellem|mellom|miedzy|pomiedzy|между|між)"
+    r"(?: [^\W\d]{1,12}){0,3} ?\Z"
+)
+"""Words before two ages that are the ends of a range, although `and` stands between them."""
 _JOINED_MONTH = re.compile(
     r"(?:(?<!\d)(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)? (?:(?:of|de) )?)?(?P<month>[^\W\d_]{3,12})\.?"
     rf"(?: (?P<day_after>\d{{1,2}})(?:st|nd|rd|th)?)?{JOINT}(?:[^\W\d_]{{1,5}} ){{0,2}}\Z"
@@ -196,7 +205,7 @@ class AskedEditions:
     Attributes:
         which: Which of the editions in the ranges are asked for, or None for all of them.
         count: How many of these are asked for.
-        ranges: The ages that the question names. The editions are in each range.
+        ranges: The ages that the question names. The editions are in one of the ranges of each kind.
         words: The words of the question that say so.
     """
 
@@ -208,11 +217,13 @@ class AskedEditions:
     @property
     def is_named(self) -> bool:
         """True if the question only names a date or a version, as in `the minutes of 2022`."""
-        return not self.which and all(one.least == one.most for one in self.ranges)
+        kinds = {one.kind for one in self.ranges}
+        return not self.which and len(kinds) == len(self.ranges) and all(one.least == one.most for one in self.ranges)
 
     def includes(self, edition: Edition) -> bool:
-        """Return True if an edition is in all ranges."""
-        return all(one.includes(edition) for one in self.ranges)
+        """Return True if an edition is in one of the ranges of each kind."""
+        kinds = {one.kind for one in self.ranges}
+        return kinds == {one.kind for one in self.ranges if one.includes(edition)}
 
 
 def asked_editions(question: str) -> AskedEditions | None:
@@ -274,8 +285,23 @@ def _ranges(text: str, named: list[WrittenAge]) -> Iterator[AgeRange]:
         end = one.end
     for kind in ("date", "version"):
         found = [(one, side) for one, side in zip(named, sides, strict=True) if one.kind == kind]
-        if found:
-            yield _range(kind, found)
+        if _is_list(text, [one for one, _ in found]) and not any(side for _, side in found):
+            yield from (AgeRange(kind, one.first, one.last) for one, _ in found)
+        elif found:
+            made = _range(kind, found)
+            if made.least and made.most and made.least > made.most:
+                yield made._replace(least=(), after=False)
+                made = made._replace(most=(), before=False)
+            yield made
+
+
+def _is_list(text: str, named: list[WrittenAge]) -> bool:
+    """Return True if the ages of a question are a list, as in `in 2019 and 2022`, and not the ends of a range."""
+    return (
+        len(named) > 1
+        and all(_LISTED.search(text, one.start, after.start) for one, after in pairwise(named))
+        and not _BETWEEN.search(text, max(0, named[0].start - _LONGEST_SIDE), named[0].start)
+    )
 
 
 def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]) -> AgeRange:
@@ -299,12 +325,12 @@ def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]
 
 
 def _named_ages(text: str) -> Iterator[WrittenAge]:
-    """Yield the ages in a plain question. Two versions after a plural are one."""
+    """Yield the ages in a plain question. Each of two versions after a plural is one."""
     taken = [found.span() for found in _QUANTITY.finditer(text)]
     for versions in _PLURAL_VERSIONS.finditer(text):
-        first, last = sorted([int(versions[1]), int(versions[2])])
         taken.append(versions.span())
-        yield WrittenAge(*versions.span(), "version", (first,), (last,))
+        for start, end, number in ((versions.start(), versions.end(1), 1), (*versions.span(2), 2)):
+            yield WrittenAge(start, end, "version", *[(int(versions[number]),)] * 2)
     for one in ages(text):
         if any(one.start < end and start < one.end for start, end in taken):
             continue

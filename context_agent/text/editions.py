@@ -8,18 +8,31 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from ipaddress import IPv4Address
+from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
+from urllib.parse import unquote
 
 from context_agent.text.dates import dates, years_of_eras
 from context_agent.text.normalization import plain
 from context_agent.text.periods import periods
 from context_agent.text.words import spelled_title, words
 
+_WEEK_WORD = r"(?:kw|wk|w|week|kalenderwoche|woche|semaine|semana|settimana|uke|vecka|uge)"
 _WEEK = re.compile(
-    r"(?<!\w)(?:(?:kw|w)[ ]?(?P<number>\d{1,2})[ ,/-]{1,2}(?P<year>(?:19|20)\d\d)"
-    r"|(?P<year_first>(?:19|20)\d\d)[ ,/-]{0,2}(?:kw|w)[ ]?(?P<number_last>\d{1,2}))(?!\w)"
+    rf"(?<!\w){_WEEK_WORD}[ ]?(?P<number>\d{{1,2}})(?:[ ,/-]{{1,2}}|[ ](?:of|de|del)[ ])(?P<year>(?:19|20)\d\d)(?!\w)"
+    rf"|(?<!\w)(?P<year_first>(?:19|20)\d\d)[ ,/-]{{0,2}}{_WEEK_WORD}[ ]?(?P<number_last>\d{{1,2}})(?!\w)"
 )
-"""A week, such as `2024-W12` or `KW 12/2024`."""
+"""A week, such as `2024-W12`, `KW 12/2024` or `week 12 of 2024`."""
+_MONTH = re.compile(
+    r"(?<![\w./:-])(?:(?P<month>0?[1-9]|1[0-2])/|(?P<padded>0[1-9]|1[0-2])\.)(?P<year>(?:19|20)\d\d)(?![\w/:-]|\.\d)"
+)
+"""A month, such as `5/2021` or `05.2021`."""
+_REPLY = re.compile(
+    r"(?:\s{0,3}(?:re|fw|fwd|aw|antw|wg|sv|vs|tr|rv|odp|vb)\s?(?:\[\d{1,3}\])?\s?[:：]){1,9}\s{0,3}", re.I
+)
+"""What mail programs put before the subject of a reply."""
 _YEAR = re.compile(r"(?<![a-z\d_.:/-])(?:fy[ ]?)?((?:19|20)\d\d)(?![\w:](?<![年년])|[.-]\d)")
 _VERSION_WORD = r"(?:version|release|edition|revision|rev|issue|volume|vol|build|number|no|nr|ausgabe|auflage|v|r)"
 _VERSION = re.compile(
@@ -46,6 +59,7 @@ _DATED_FIELD = re.compile(
     r"(?:[_ -](?:at|on|date|time))?|pub(?:lication)?[_ -]?date|valid[_ -]from",
     re.IGNORECASE,
 )
+_SENTENCE_ENDS = ".!?。"
 _HEAD_CHARACTERS, _LONGEST_FIRST_LINE, _TITLE_CHARACTERS = 400, 100, 500
 """The first characters of a text, of its first line and of a title that are searched for an age."""
 
@@ -92,7 +106,8 @@ def edition(title: str, text: str, metadata: Mapping[str, object], name: str = "
     """Return the edition of a text, or None if nothing says its age.
 
     The first part of the title with a date or a version decides. Without one, the name decides, then the fields of the
-    metadata, and then a line such as `Date: 2024-03-14` or a short first line with a date.
+    metadata, and then a line such as `Date: 2024-03-14` or a short first line with a date. If the title is only the
+    name of a file, that first line is the title of the series.
 
     Args:
         title: The title of the text, with its captions.
@@ -101,7 +116,9 @@ def edition(title: str, text: str, metadata: Mapping[str, object], name: str = "
         name: The name of its document, such as that of a file.
     """
     before: list[str] = []
-    for part in _SEGMENT.split(title[:_TITLE_CHARACTERS]):
+    title = title[:_TITLE_CHARACTERS]
+    reply = _REPLY.match(title)
+    for part in _SEGMENT.split(title[reply.end() if reply else 0 :]):
         if found := _edition(part, " ".join(before)):
             break
         before.append(part)
@@ -110,10 +127,14 @@ def edition(title: str, text: str, metadata: Mapping[str, object], name: str = "
     if found and found.dates:
         return found
     ages_said = (one for value in _said_ages(text, metadata) if (one := _edition(value, "")))
-    said = min(ages_said, key=lambda it: (it.kind, [-number for number in it.age]), default=_of_first_line(text))
+    first_line = _of_first_lines(text)
+    said = min(ages_said, key=lambda it: (it.kind, [-number for number in it.age]), default=first_line)
     if found:
         return found._replace(dates=said and said.dates)
-    return said and said._replace(series=" ".join(words(before[0])), is_titled=False)
+    series = " ".join(words(before[0]))
+    if first_line and before[0].partition(" (")[0] == PurePosixPath(unquote(name[-_TITLE_CHARACTERS:])).stem:
+        series = first_line.series
+    return said and said._replace(series=series, is_titled=False)
 
 
 def ages(text: str) -> list[WrittenAge]:
@@ -150,11 +171,18 @@ def _said_ages(text: str, metadata: Mapping[str, object]) -> Iterator[str]:
     yield from (line[1] for line in _DATED_LINE.finditer(head))
 
 
-def _of_first_line(text: str) -> Edition | None:
-    """Return the edition by a short first line with a month or a day, as of a newsletter."""
-    line, mark, _ = text[:_HEAD_CHARACTERS].lstrip().partition("\n")
-    found = _edition(line, "") if mark and len(line) <= _LONGEST_FIRST_LINE else None
-    return found if found and found.dates and len(found.dates[1]) > 1 else None
+def _of_first_lines(text: str) -> Edition | None:
+    """Return the edition by a short first line with a month or a day, as of a newsletter.
+
+    Below a heading without a date, the next line counts, too, unless it is a sentence.
+    """
+    line, mark, rest = text[:_HEAD_CHARACTERS].lstrip().partition("\n")
+    lines = [line] if mark else []
+    if line.startswith("#"):
+        below, mark, _ = rest.lstrip().partition("\n")
+        lines += [below] if mark and below[-1:] not in _SENTENCE_ENDS else []
+    editions = (_edition(line, "") for line in lines if len(line) <= _LONGEST_FIRST_LINE)
+    return next((one for one in editions if one and one.dates and len(one.dates[1]) > 1), None)
 
 
 def _dates_in(text: str) -> Iterator[WrittenAge]:
@@ -169,6 +197,9 @@ def _dates_in(text: str) -> Iterator[WrittenAge]:
             age = trimmed((int(reading[:4]), int(reading[4:6]), int(reading[6:] or 0)))
             found.append(WrittenAge(date.start, date.end, "date", age, age))
     years = [(*year.span(), int(year[1])) for year in _YEAR.finditer(text)]
+    for month in _MONTH.finditer(text):
+        age = (int(month["year"]), int(month["month"] or month["padded"]))
+        found.append(WrittenAge(*month.span(), "date", age, age))
     found += [WrittenAge(start, end, "date", (year,), (year,)) for start, end, year in (*years, *years_of_eras(text))]
     for one in found:
         if not _overlaps((one.start, one.end), taken):
@@ -186,11 +217,12 @@ def _in_week(week: re.Match[str]) -> WrittenAge:
 def _versions_in(text: str, taken: list[tuple[int, int]]) -> Iterator[WrittenAge]:
     """Yield the versions in a plain text outside the `taken` places.
 
-    A number that begins a heading, as in `3.2 Setup`, is not a version.
+    A number that begins a heading, as in `3.2 Setup`, is not a version, and neither is an address of a private network.
     """
     for found in _VERSION.finditer(text):
         is_section = found.start() == 0 and found["number"] and text[found.end() :].lstrip()[:1].isalpha()
-        if is_section or _overlaps(found.span(), taken):
+        is_address = found.start() == found.start("number") and _is_private_address(found["number"])
+        if is_section or is_address or _overlaps(found.span(), taken):
             continue
         numbers = tuple(int(it) for it in _NUMBER.findall(next(filter(None, found.groups()))))
         rest = found["rest"] or ""
@@ -198,6 +230,13 @@ def _versions_in(text: str, taken: list[tuple[int, int]]) -> Iterator[WrittenAge
         stage = _STAGES.index((early and early.lastgroup) or "final")
         padded = (*numbers, *[0] * (_VERSION_NUMBERS - len(numbers)))
         yield WrittenAge(*found.span(), "version", numbers, (*padded, stage, *map(int, _NUMBER.findall(rest))))
+
+
+def _is_private_address(numbers: str) -> bool:
+    """Return True for an address such as 192.168.4.1. A program may have a version that begins with 0."""
+    with suppress(ValueError):
+        return IPv4Address(numbers).is_private and not numbers.startswith("0.")
+    return False
 
 
 def trimmed(age: tuple[int, ...]) -> tuple[int, ...]:

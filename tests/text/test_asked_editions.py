@@ -23,6 +23,8 @@ from tests.support.growth import MOST_GROWTH, growth
         "¿Cuál es la última versión?",
         "Какая последняя версия?",
         "最新のリリースで何が変わりましたか",
+        "What does a wash cost now?",
+        "Wo ist das Lager jetzt?",
     ],
 )
 def test_a_question_may_ask_for_the_newest_edition(question):
@@ -45,6 +47,8 @@ def test_a_question_may_ask_for_the_oldest_edition(question):
         "Will the paint last?",
         "Who was the first man on the moon?",
         "How do I restore the original file?",
+        "What should I do now?",
+        "Must I pay by now?",
         "User: What is the latest version?\nAssistant: 3.2.\nUser: Who wrote it?",
     ],
 )
@@ -148,6 +152,18 @@ def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
         ("2020년 전에", "2019-12-31", "2020-01-01"),
         ("2020年前的", "2019-12-31", "2020-01-01"),
         ("late in 2020", "2020-09-01", "2020-08-31"),
+        ("in March or June 2023", "2023-03-01 2023-06-30", "2023-02-28 2023-04-15 2023-07-01"),
+        ("in 2019 and in 2021", "2019-05-01 2021-05-01", "2020-05-01"),
+        ("of 2015, 2017 and 2020", "2015-05-01 2017-05-01 2020-05-01", "2016-05-01 2019-05-01"),
+        ("from the 3rd and the 17th of May 2021", "2021-05-03 2021-05-17", "2021-05-10"),
+        ("im März oder im Juni 2023", "2023-03-01 2023-06-30", "2023-04-15"),
+        ("before 2019 or after 2022", "2018-05-01 2023-05-01", "2019-05-01 2022-05-01"),
+        ("in 2.1 or 2.4", "2.1.3 2.4", "2.2"),
+        ("in versions 3 and 5", "3.1 5.0", "4.0"),
+        ("between versions 3 and 5", "3.1 4.0 5.0", "6.0"),
+        ("in 5/2023", "2023-05-01", "2023-06-01"),
+        ("from 03/2022 to 05/2022", "2022-03-01 2022-05-31", "2022-06-01"),
+        ("after week 14 of 2024", "2024-W15", "2024-W14"),
         ("in Q3 in 2020", "2020-07-01", "2020-06-30"),
     ],
 )
@@ -249,7 +265,7 @@ def test_words_for_times_alone_name_no_range(question):
 
 
 @pytest.mark.parametrize(
-    "unit", ["2020 ", "may 3 and ", "between 2020 and ", "q1 ", "first second 2020 ", "1.2 - ", "a-", "1.5,"]
+    "unit", ["2020 ", "may 3 and ", "between 2020 and ", "2020 and in ", "q1 ", "first second 2020 ", "1.2 - ", "a-", "1.5,"]
 )
 def test_the_longest_question_is_read_in_linear_time(unit):
     assert growth(asked_editions, lambda size: unit * (size // len(unit)), QUESTION_CHARACTERS // 4) < MOST_GROWTH

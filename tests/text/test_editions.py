@@ -20,6 +20,9 @@ from context_agent.text.editions import edition
         ("Report H1 2024", "Report H2 2024"),
         ("Report 2024-W09", "Report 2024-W10"),
         ("KW 9/2024 Bericht", "KW 41/2024 Bericht"),
+        ("Retro, week 9 2024", "Retro, week 41 of 2024"),
+        ("Garden group 9/2023", "Garden group 10/2023"),
+        ("Rundbrief 12.2023", "Rundbrief 01.2024"),
         ("Prices, spring 2024", "Prices, autumn 2024"),
         ("Rundbrief Herbst 2023", "Rundbrief Frühjahr 2024"),
         ("Annual report FY 2022", "Annual report 2023"),
@@ -40,6 +43,30 @@ def test_titles_that_differ_in_their_ages_are_editions_of_one_series(older, newe
     first, second = edition(older, "", {}), edition(newer, "", {})
     assert (first.series, first.kind) == (second.series, second.kind)
     assert first.age < second.age
+
+
+def test_the_replies_of_a_thread_are_of_its_series():
+    first = edition("Paper prices", "", {"date": "2024-03-14"})
+    for reply in ("Re: Paper prices", "RE: AW: Paper prices", "Fwd: Re[2]: Paper prices"):
+        assert edition(reply, "", {"date": "2024-03-15"}).series == first.series
+    assert edition("Re: Heating", "", {"date": "2024-03-15"}).series != first.series
+
+
+def test_the_first_line_of_a_file_without_a_title_names_its_series():
+    first = edition("board a", "Erlenhof, board, 9 March 2023\nThe rope is new.", {}, "notes/board%20a.txt")
+    second = edition("board b", "Erlenhof, board, 11 May 2023\nThe roof leaks.", {}, "notes/board%20b.txt")
+    other = edition("choir", "Erlenhof, choir, 9 March 2023\nWe sing.", {}, "notes/choir.txt")
+    assert first.series == second.series != other.series
+
+
+def test_a_sentence_below_a_heading_says_nothing_about_the_age():
+    assert edition("Roof", "# Roof\n\nThe roof leaked on 3 May 2021.\n\nIt was repaired.", {}) is None
+
+
+@pytest.mark.parametrize("title", ["Printer 10.20.3.15", "Host 192.168.4.1"])
+def test_an_address_of_a_private_network_is_no_version(title):
+    assert edition(title, "", {}) is None
+    assert edition("Notes 0.9.1.2", "", {}).age < edition("Firmware v10.20.3.15", "", {}).age
 
 
 @pytest.mark.parametrize("title", ["", "Handbook", "3.2 Setup", "ISO 9001:2015", "Form 1040", "iPhone 15", "Chapter 3"])
@@ -95,6 +122,7 @@ def test_a_date_later_in_the_text_says_nothing_about_its_age():
         ("会議録 令和元年", "", ((2019,), (2019,))),
         ("公報 民國112年", "", ((2023,), (2023,))),
         ("Notes 2.4", "In March 2021 it rained.", None),
+        ("Lease", "# Lease\n\nBrandt & Co., 3 May 2021\n\nThe rent is due.", ((2021, 5, 3), (2021, 5, 3))),
     ],
 )
 def test_an_edition_has_the_time_of_its_title_or_of_its_first_line(title, text, dates):

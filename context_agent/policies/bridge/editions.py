@@ -36,6 +36,8 @@ GENERAL_KEYS = frozenset(
 """The keys of words that a question about a meeting or a release has, and that name no subject of its text."""
 NEAR_SCORE = 0.05
 """The share of the best score that a relevant text has, if the titles do not say that the texts are a series."""
+MOST_LIFTED = 4
+"""The most texts of a time or of some versions whose score rises to the best one of their series."""
 YEARS_BEYOND, RELEASES_BEYOND = 3, (1, 2, 3, 5, 8, 13)
 """How far beyond the editions that were seen the searches look."""
 MONTHS = (
@@ -106,6 +108,9 @@ class Editions:
         of them. If the texts of a time or of some versions are asked for, they come first by their scores. The best
         text of the series is then at least second, since the notes of version 5.1 may say what was wrong before 5.1.
 
+        If several editions may be asked for, the relevant ones get nearly the best score of the series. Texts that
+        repeat a better one have a score of 0, and would come behind other files.
+
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
 
@@ -119,15 +124,17 @@ class Editions:
             inside = self._inside(alike)
             if not inside or not (self._asked.which or self._is_divided(rows, title)):
                 continue
-            if not self._asked.which:
-                first = [inside[0], by_score[0], *inside]
-            elif self._asked.count > 1:
-                first = [*self._relevant(inside, title), *inside]
-            else:
+            if self._asked.which and self._asked.count == 1:
+                lifted: list[int] = []
                 relevant = self._in_order(self._relevant(inside, title))
                 first = [relevant[0], inside[0], self._in_order(self._inside(rows))[0], *relevant, *inside]
+            else:
+                relevant = self._relevant(inside if self._asked.which else by_score, title)
+                lifted = [row for row in inside if row in relevant][:MOST_LIFTED]
+                first = [*relevant, *inside] if self._asked.which else [inside[0], by_score[0], *lifted, *inside]
             order = list(dict.fromkeys([*first, *by_score]))
-            scores[order] = _falling(scores[rows])
+            level = 1 + max((order.index(row) for row in lifted), default=0)
+            scores[order] = _falling(scores[rows], level)
         return scores
 
     def _inside(self, rows: list[int]) -> list[int]:
@@ -235,9 +242,13 @@ class Editions:
             )
 
 
-def _falling(scores: Floats) -> Floats:
-    """Return the scores from the highest to the lowest. Of equal scores, each becomes a little higher than the next."""
+def _falling(scores: Floats, level: int) -> Floats:
+    """Return the scores from the highest to the lowest. Of equal scores, each becomes a little higher than the next.
+
+    The first `level` scores count as equal to the highest one.
+    """
     rising = np.sort(scores)
+    rising[len(rising) - level :] = rising[-1]
     for place in range(1, len(rising)):
         rising[place] = max(rising[place], np.nextafter(rising[place - 1], np.inf))
     return rising[::-1]

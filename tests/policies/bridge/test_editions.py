@@ -96,6 +96,20 @@ def test_texts_that_say_the_same_keep_the_order_of_their_ages():
     assert {"2023-03", "2023-04", "2023-05"} <= {one.id for one in result.documents[:4]}
 
 
+def test_texts_of_a_time_that_repeat_a_better_one_come_before_other_files():
+    """A repeated text scores 0, so the other texts of the time would come last."""
+    documents = [
+        Document(f"prices {year}", "Stadtwerke and Pixelwerk. Electricity costs 31 cents.", f"Electricity supply {year}")
+        for year in range(2019, 2026)
+    ]
+    documents += [
+        Document(f"{name} prices", f"The price of {name} rose, and the supply of {name} fell.", f"{name} supply")
+        for name in "gas water heat paper coffee bread milk rope wood steel glass salt".split()
+    ]
+    result = SearchAgent(MemoryCorpus(documents), effort="fast").search("electricity supply price since 2023")
+    assert {"prices 2023", "prices 2024", "prices 2025"} <= {one.id for one in result.documents[:4]}
+
+
 def test_the_notes_of_a_version_may_say_what_was_before_it():
     documents = [
         Document(f"importer {n}", f"Fix a fault of the {color} cable, which lost its name.", f"Importer {n}.0")
