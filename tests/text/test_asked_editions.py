@@ -265,7 +265,8 @@ def test_words_for_times_alone_name_no_range(question):
 
 
 @pytest.mark.parametrize(
-    "unit", ["2020 ", "may 3 and ", "between 2020 and ", "2020 and in ", "q1 ", "first second 2020 ", "1.2 - ", "a-", "1.5,"]
+    "unit",
+    ["2020 ", "may 3 and ", "between 2020 and ", "2020 and in ", "q1 ", "first second 2020 ", "1.2 - ", "a-", "1.5,"],
 )
 def test_the_longest_question_is_read_in_linear_time(unit):
     assert growth(asked_editions, lambda size: unit * (size // len(unit)), QUESTION_CHARACTERS // 4) < MOST_GROWTH

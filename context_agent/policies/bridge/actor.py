@@ -35,6 +35,7 @@ from context_agent.policies.bridge.candidates import (
 )
 from context_agent.policies.bridge.editions import Editions
 from context_agent.policies.bridge.effort import Effort
+from context_agent.policies.bridge.limits import Limits
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
 from context_agent.policies.bridge.novelty import Novelty
@@ -136,6 +137,7 @@ class BridgeActor:
         self._expansion = Expansion(self.notes)
         self._novelty = Novelty(self.notes)
         self._editions = Editions.of(self.notes)
+        self._limits = Limits.of(self.notes)
         self._sources: dict[int, tuple[int, int]] = {}
         """The hop and the number of the lookup, by the index of a call of the last turn."""
         self._numbers: dict[int, tuple[int, int]] = {}
@@ -284,6 +286,8 @@ class BridgeActor:
                     place = edition(passage.heading, block.body, metadata, block.document_id)
                     candidate = replace(candidate, edition=place)
                 self.notes.add(candidate)
+                if self._limits:
+                    self._limits.read(block.id, block.body, block.hit.chunk.metadata)
         if len(self.notes) > before:
             self._scores = self._novelty.discounted(self.judgment.scores())
             if self._turns == 1 and self._effort.readings:
@@ -313,6 +317,8 @@ class BridgeActor:
                 self._scores = self._novelty.discounted(fed)
             if self._editions:
                 self._scores = self._editions.reordered(self._scores)
+            if self._limits:
+                self._scores = self._limits.reordered(self._scores)
 
     def _finding(self, block: Block) -> Finding:
         search, shown = self._numbers.get(block.call, (-1, 0))

@@ -27,13 +27,10 @@ BEST_TEXTS, SAME_COVERAGE = 5, 0.75
 
 If one edition is asked for, only the first texts of the series by score are compared with.
 """
-GENERAL_KEYS = frozenset(
-    map(
-        key,
-        "agreed attend change contain decide decision discuss happen include meet meeting mention new report".split(),
-    )
+GENERAL_WORDS = frozenset(
+    "agreed attend change contain decide decision discuss happen include meet meeting mention new report".split()
 )
-"""The keys of words that a question about a meeting or a release has, and that name no subject of its text."""
+"""Words that a question about a meeting or a release has, and that name no subject of its text."""
 NEAR_SCORE = 0.05
 """The share of the best score that a relevant text has, if the titles do not say that the texts are a series."""
 MOST_LIFTED = 4
@@ -134,7 +131,7 @@ class Editions:
                 first = [*relevant, *inside] if self._asked.which else [inside[0], by_score[0], *lifted, *inside]
             order = list(dict.fromkeys([*first, *by_score]))
             level = 1 + max((order.index(row) for row in lifted), default=0)
-            scores[order] = _falling(scores[rows], level)
+            scores[order] = falling(scores[rows], level)
         return scores
 
     def _inside(self, rows: list[int]) -> list[int]:
@@ -163,16 +160,10 @@ class Editions:
     def _relevant(self, by_score: list[int], title: str) -> list[int]:
         """Return the rows of a series that cover the question about as well as its best ones do.
 
-        The scores cannot tell, because they lower texts that are like a better one. The words in all titles of the
-        series and those that ask for an edition do not count.
+        The words in all titles of the series and those that ask for an edition do not count.
         """
-        question = self._notes.question
-        passages = [self._notes.candidates[row].passage for row in by_score]
-        said = GENERAL_KEYS.union(map(key, title.split()), map(key, self._asked.words))
-        weights = np.where([one in said for one in question.keys], 0, question.weight)
-        covered = [float(question.coverage(passage) @ weights) for passage in passages]
-        least = SAME_COVERAGE * max(covered[:BEST_TEXTS] if self._asked.count == 1 else covered)
-        return [row for row, one in zip(by_score, covered, strict=True) if one >= least]
+        said = self._asked.words.union(title.split(), GENERAL_WORDS)
+        return relevant_rows(self._notes, by_score, said, None if self._asked.count > 1 else BEST_TEXTS)
 
     def _series(self) -> dict[Series, list[int]]:
         """Return the rows of each series with several editions among the candidates.
@@ -242,7 +233,27 @@ class Editions:
             )
 
 
-def _falling(scores: Floats, level: int) -> Floats:
+def relevant_rows(
+    notes: Notes, by_score: list[int], said: frozenset[str], compared: int | None = BEST_TEXTS
+) -> list[int]:
+    """Return the rows that cover the question about as well as the best ones do.
+
+    The scores cannot tell, because they lower texts that are like a better one.
+
+    Args:
+        notes: The candidates.
+        by_score: The rows, those with the highest scores first.
+        said: Words of the question that do not count.
+        compared: How many of the first rows are the best ones. By default, a few. If it is None, all.
+    """
+    said_keys = frozenset(map(key, said))
+    weights = np.where([one in said_keys for one in notes.question.keys], 0, notes.question.weight)
+    covered = [float(notes.question.coverage(notes.candidates[row].passage) @ weights) for row in by_score]
+    least = SAME_COVERAGE * max(covered[:compared], default=0.0)
+    return [row for row, one in zip(by_score, covered, strict=True) if one >= least]
+
+
+def falling(scores: Floats, level: int = 1) -> Floats:
     """Return the scores from the highest to the lowest. Of equal scores, each becomes a little higher than the next.
 
     The first `level` scores count as equal to the highest one.

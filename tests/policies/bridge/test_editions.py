@@ -99,7 +99,7 @@ def test_texts_that_say_the_same_keep_the_order_of_their_ages():
 def test_texts_of_a_time_that_repeat_a_better_one_come_before_other_files():
     """A repeated text scores 0, so the other texts of the time would come last."""
     documents = [
-        Document(f"prices {year}", "Stadtwerke and Pixelwerk. Electricity costs 31 cents.", f"Electricity supply {year}")
+        Document(f"prices {year}", "Offer of the city. Electricity costs 31 cents.", f"Electricity supply {year}")
         for year in range(2019, 2026)
     ]
     documents += [
