@@ -6,8 +6,12 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-_REQUEST = re.compile(r"\brestore\W{1,3}(p\d{1,9}\b(?:-p\d{1,9}\b)?(?:, ?p\d{1,9}\b(?:-p\d{1,9}\b)?)*+)", re.I)
-_ID_RANGE = re.compile(r"p(\d+)(?:-p(\d+))?", re.I)
+_IDS = r"p(\d{1,9})\b(?: ?[-\u2010-\u2014] ?p?(\d{1,9})\b| (?:to|through) p(\d{1,9})\b)?"
+"""An id or a range of ids, as models write it: `p3`, `p3-p5`, `p3-5`, or `p3 to p5`."""
+_BETWEEN = r"(?:,? {1,3}and {1,3}|[\s,;&\"'`*\\\[\]\u3001\uff0c\uff1b-]{1,8})"
+"""What may be between two ids: commas, the marks of lists in JSON and in Markdown, or `and`."""
+_REQUEST = re.compile(rf"\brestore\W{{1,8}}(?:(?:passages?|ids?)\W{{1,3}})?(?P<ids>{_IDS}(?:{_BETWEEN}{_IDS})*+)", re.I)
+_ID_RANGE = re.compile(_IDS, re.I)
 _LOOKS_LIKE_STUB = re.compile(
     r"\[\d+ (?:passage|result)s? pruned, [\d,]+ tokens; restore: p\d|\[p\d[\dp, -]{0,99} pruned\]"
 )
@@ -59,11 +63,11 @@ class RequestedIds:
 def _requested(text: str) -> Iterator[range]:
     """Yield the ranges of numbers that a text asks to restore.
 
-    It must write them as a stub does: `restore: p3-p5, p9`.
+    Stubs write them as `restore: p3-p5, p9`. The marks around them may differ, as in the JSON of a call.
     """
-    for request in _REQUEST.findall(text):
-        for first, last in _ID_RANGE.findall(request):
-            if numbers := range(int(first), int(last or first) + 1)[:LONGEST_RANGE]:
+    for request in _REQUEST.finditer(text):
+        for first, *last in _ID_RANGE.findall(request["ids"]):
+            if numbers := range(int(first), int("".join(last) or first) + 1)[:LONGEST_RANGE]:
                 yield numbers
 
 

@@ -17,6 +17,7 @@ from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
 from context_agent.pruning.relevance import raised
 from context_agent.pruning.report import PruneReport, RestoredPassage
+from context_agent.pruning.stubs import RequestedIds
 from context_agent.pruning.words import PassageWords
 from context_agent.tokens import CharCounter
 from tests.support.conversations import Call, Turn, rendered
@@ -263,3 +264,40 @@ def test_a_full_disk_does_not_end_the_conversation(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr("context_agent._support.journal.AppendLog.append", full)
     log.add(RestoredPassage("task", "", "text", 1))
     log.close()
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("restore: p3-p5, p9", [3, 4, 5, 9]),
+        ("Restore p3 and p9, please.", [3, 9]),
+        ("**restore:** p3, p4, and p9", [3, 4, 9]),
+        ("restore: `p3`; `p9`", [3, 9]),
+        ("restore:\n- p3\n- p9", [3, 9]),
+        ("restore passages p3 to p5", [3, 4, 5]),
+        ("restore: p3\u2013p5", [3, 4, 5]),
+        ("restore: p3 - p5", [3, 4, 5]),
+        ("restore: p3-5", [3, 4, 5]),
+        ("restore\uff1ap3\u3001p9", [3, 9]),
+        ("restore(p3, p9)", [3, 9]),
+        (json.dumps({"restore": "p3-p5, p9"}), [3, 4, 5, 9]),
+        (json.dumps({"restore": ["p3", "p9"]}), [3, 9]),
+        (json.dumps({"input": json.dumps({"restore": ["p3", "p9"]})}), [3, 9]),
+        ("restored p3", []),
+        ("restore: p3rd, p9", []),
+        ("I will not restore anything. p3 is enough.", []),
+        ("restore: p3. In the column p9 is the price.", [3]),
+    ],
+)
+def test_a_request_is_read_as_models_write_it(text: str, ids: list[int]) -> None:
+    requested = RequestedIds([text])
+    assert [number for number in range(1, 20) if number in requested] == ids
+
+
+def test_the_arguments_of_a_call_restore_passages() -> None:
+    pruner = ContextPruner(BUDGET, prices=FREE, strategy="bm25", effort="fast")
+    conversation = rendered("openai", turns(1))
+    removed = [item.id for item in pruner.prune(conversation).report.removed][:2]
+    asked = Turn("", "", (Call("c990", {"restore": removed}, ("Done.",)),))
+    report = pruner.prune([*conversation, *rendered("openai", [asked])]).report
+    assert [*report.restored] == removed
