@@ -16,7 +16,7 @@ from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.networks import document_rows
 from context_agent.text.asked_editions import AgeRange, AskedEditions, asked_editions
 from context_agent.text.editions import Edition
-from context_agent.text.words import key
+from context_agent.text.words import STOP_WORDS, key
 
 BEST_DOCUMENTS = 5
 """How many of the best documents tell which series the question is about."""
@@ -168,14 +168,17 @@ class Editions:
     def _series(self) -> dict[Series, list[int]]:
         """Return the rows of each series with several editions among the candidates.
 
-        The texts of equal titles are a series if their ages are elsewhere, as in `Minutes` with a field `date`. As the
-        titles need not be written alike, all texts whose titles have no age are one more series, the last one. Its
-        title is "".
+        Titles with the same words are one series, such as `Minutes of the council` and `Council minutes`. The texts of
+        equal titles are a series if their ages are elsewhere, as in `Minutes` with a field `date`. As the titles need
+        not be written alike, all texts whose titles have no age are one more series, the last one. Its title is "".
         """
+        titles: dict[frozenset[str], str] = {}
         series: dict[Series, list[int]] = {}
         untitled: dict[Series, list[int]] = {}
         for row, found in self._editions().items():
-            series.setdefault((found.series, found.kind), []).append(row)
+            title_words = frozenset(found.series.split()) - STOP_WORDS or frozenset([found.series])
+            title = titles.setdefault(title_words, found.series)
+            series.setdefault((title, found.kind), []).append(row)
             if not found.is_titled:
                 untitled.setdefault(("", found.kind), []).append(row)
         series = {one: rows for one, rows in series.items() if one[0]} | untitled

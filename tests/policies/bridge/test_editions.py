@@ -143,6 +143,23 @@ def test_titles_with_a_version_and_a_date_are_a_series():
     assert result.documents[0].id == "n8"
 
 
+def test_titles_with_the_same_words_in_another_order_are_one_series():
+    documents = [
+        Document(str(year), f"The pond was discussed, and parking in {year}.", title)
+        for year in range(2015, 2025)
+        for title in [f"Minutes of the council, 3 May {year}" if year < 2022 else f"Council minutes {year}-05-04"]
+    ]
+    documents += [
+        Document(name, f"The {name} was painted and the {name} is closed.", f"Report on the {name}")
+        for name in "gate weir barn hall pier shed mill lock dock quay".split()
+    ]
+    agent = SearchAgent(MemoryCorpus(documents), effort="fast")
+    latest = agent.search("What was discussed in the latest minutes of the council?")
+    last = agent.search("pond in the last three minutes of the council")
+    assert latest.documents[0].id == "2024"
+    assert {one.id for one in last.documents[:3]} == {"2022", "2023", "2024"}
+
+
 def test_one_named_date_asks_for_no_further_searches(corpus):
     agent = SearchAgent(corpus, effort="fast")
     named = agent.search("What did the parish council discuss in May 2022?")
