@@ -307,6 +307,30 @@ def test_a_schema_that_is_not_utf8_is_refused(folder: Path, value: str) -> None:
             use(folder)
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "alter table collections drop column dimension",
+        "alter table collections rename column name to title",
+        "alter table collection_metadata rename column key to name",
+        "update collections set dimension = 'many'",
+        "alter table migrations rename column filename to name",
+    ],
+)
+def test_tables_of_another_program_raise_nothing_of_python(folder: Path, change: str) -> None:
+    """Chroma panics at some of them."""
+    with closing(sqlite3.connect(folder / "chroma.sqlite3")) as database:
+        database.execute(change)
+        database.commit()
+    refused = 0
+    for use in (ask, index):
+        try:
+            use(folder)
+        except CorpusCorruptError:
+            refused += 1
+    assert refused > 0
+
+
 def link_pages(folder: Path, table: str, depth: int = 9) -> None:
     """Give a table of Chroma's database endless rows: each child of a page is the same next page, for some levels."""
     file = folder / "chroma.sqlite3"

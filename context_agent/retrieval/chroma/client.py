@@ -145,12 +145,21 @@ def chroma_errors(location: Location) -> Iterator[None]:
     except (InternalError, OSError) as error:
         if getattr(error, "errno", None) in NOT_ALLOWED_ERRORS or "readonly database" in str(error):
             raise not_allowed(location, error) from error
-        hint = "Restore it from a backup, or delete it and index again." if location.path else "See the server's log."
-        raise CorpusCorruptError(f"Chroma cannot read {location} ({error}). {hint}") from error
+        raise _unreadable(location, error) from error
     except httpx.HTTPError as error:
         raise _no_server(location, error) from error
     except ChromaError as error:
         raise CorpusError(f"Chroma refused a request to {location} ({error})") from error
+    except BaseException as error:
+        # Chroma panics if another program made the tables of its database.
+        if type(error).__name__ != "PanicException":
+            raise
+        raise _unreadable(location, error) from error
+
+
+def _unreadable(location: Location, error: BaseException) -> CorpusCorruptError:
+    hint = "Restore it from a backup, or delete it and index again." if location.path else "See the server's log."
+    return CorpusCorruptError(f"Chroma cannot read {location} ({error}). {hint}")
 
 
 def not_allowed(location: Location, error: Exception) -> CorpusError:

@@ -109,9 +109,10 @@ def changed_records(folder: Path, collection: str, sequence: int) -> frozenset[s
 
 def _collection(database: sqlite3.Connection, folder: Path, name: str) -> StoredCollection:
     database.row_factory = sqlite3.Row
+    # A name that the table lacks is an error of SQLite. Tables of other versions may lack the columns that `get` reads.
     query = (
-        "select c.* from collections c join databases d on d.id = c.database_id "
-        "where d.name = 'default_database' and d.tenant_id = 'default_tenant'"
+        "select c.id, c.name, cast(c.dimension as integer) as size, c.* from collections c "
+        "join databases d on d.id = c.database_id where d.name = 'default_database' and d.tenant_id = 'default_tenant'"
     )
     collections = {row["name"]: dict(row) for row in database.execute(query)}
     if name not in collections:
@@ -132,7 +133,7 @@ def _collection(database: sqlite3.Connection, folder: Path, name: str) -> Stored
         metadata=metadata,
         configuration=row.get("config_json_str"),
         schema=row.get("schema_str"),
-        dimension=int(row["dimension"] or 0),
+        dimension=row["size"] or 0,
         empty=stored is None and not pending,
         sequence=pending or applied,
         usual_keys={} if MANIFEST_KEY in metadata else usual_keys(_sampled_metadata(database, segment)),
@@ -152,7 +153,9 @@ def not_found(name: str, where: object, names: Iterable[str]) -> MissingCollecti
 
 def _metadata(database: sqlite3.Connection, collection: str) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for row in map(dict, database.execute("select * from collection_metadata where collection_id = ?", (collection,))):
+    for row in map(
+        dict, database.execute("select key, * from collection_metadata where collection_id = ?", (collection,))
+    ):
         typed = (row.get(name) for name in ("str_value", "int_value", "float_value"))
         flag = row.get("bool_value")
         values[row["key"]] = (
