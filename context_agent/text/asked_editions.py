@@ -157,10 +157,12 @@ _JOINED_MONTH = re.compile(
     rf"(?: (?P<day_after>\d{{1,2}})(?:st|nd|rd|th)?)?{JOINT}(?:[^\W\d_]{{1,5}} ){{0,2}}\Z"
 )
 _JOINED_DAY = re.compile(rf"(?<!\d)(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.)?{JOINT}(?:[^\W\d_]{{1,3}} )?\Z")
-_MONTH_AFTER = re.compile(r" ?(?:から|到|至|부터|에서|[-~〜–]) ?(?P<month>\d{1,2})[月월]")
+_MONTH_AFTER = re.compile(
+    r" ?(?:から|到|至|부터|에서|[-~〜–]) ?(?P<month>\d{1,2})[月월](?: ?(?P<day>\d{1,2})[日号일])?"
+)
 _UNSPACED = re.compile(r"(?<=\d\d\d\d)[-–—](?=(?:19|20)\d\d(?!\d))|(?<=\d\.\d)[-–—](?=v?\d{1,3}\.\d)")
 """The stroke of a range without spaces, such as 2019-2021."""
-_LAST_MONTH = 12
+_MONTHS = range(1, 13)
 
 
 class AgeRange(NamedTuple):
@@ -188,7 +190,7 @@ class AgeRange(NamedTuple):
 
     def compares(self, edition: Edition) -> bool:
         """Return True if the time or the version of an edition is known."""
-        return bool(self._span(edition)[0])
+        return any(self._span(edition))
 
     def _span(self, edition: Edition) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the first and the last age of an edition, which are empty if they are unknown."""
@@ -311,8 +313,7 @@ def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]
     before 2022`. An age without a side is compared with the next one, as in `Is 2.8 older than 3.2?`.
     """
     sides = [side for _, side in found]
-    is_span = len(sides) > 1 and (not sides[0] or any(side in ("", "most") for side in sides[1:]))
-    if (is_span and sides[0] != "before") or not any(sides):
+    if sides[0] != "before" and (not sides[0] or any(side in ("", "most") for side in sides[1:])):
         return AgeRange(kind, min(one.first for one, _ in found), max(one.last for one, _ in found))
     made = AgeRange(kind)
     for one, side in found:
@@ -341,18 +342,20 @@ def _named_ages(text: str) -> Iterator[WrittenAge]:
             continue
         yield one
         yield from _joined(text, one.start, one.first)
-        if (after := _MONTH_AFTER.match(text, one.end)) and 1 <= int(after["month"]) <= _LAST_MONTH:
-            yield WrittenAge(*after.span(), one.kind, *[(one.first[0], int(after["month"]))] * 2)
+        if (after := _MONTH_AFTER.match(text, one.end)) and int(after["month"]) in _MONTHS:
+            year, month = one.first[0], int(after["month"])
+            other = trimmed((year + (one.first[1:2] > (month,)), month, int(after["day"] or 0)))
+            yield WrittenAge(*after.span(), one.kind, other, other)
 
 
 def _joined(text: str, start: int, age: tuple[int, ...]) -> Iterator[WrittenAge]:
     """Yield the month or the day before a date that shares its year, as in `from March to May 2023`."""
-    near = max(0, start - _LONGEST_SIDE)
-    year, month, day = (*age, 0, 0)[:DATE_NUMBERS]
+    near = start - _LONGEST_SIDE
+    year, month, day = (*age, *[0] * DATE_NUMBERS)[:DATE_NUMBERS]
     found = _JOINED_MONTH.search(text, near, start)
     first = month_number(found["month"]) if found and month else 0
     if found and first:
         other = trimmed((year - (first > month), first, int(found["day"] or found["day_after"] or 0)))
         yield WrittenAge(*found.span(), "date", other, other)
-    elif day and (found := _JOINED_DAY.search(text, near, start)) and 0 < int(found["day"]) < day:
+    elif (found := _JOINED_DAY.search(text, near, start)) and int(found["day"]) in range(1, day):
         yield WrittenAge(*found.span(), "date", *[(year, month, int(found["day"]))] * 2)

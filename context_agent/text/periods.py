@@ -114,8 +114,8 @@ def periods(text: str) -> Iterator[Period]:
             first, last = months
             yield Period(start, end, (year, first), (year + (last > _LAST_MONTH), (last - 1) % _LAST_MONTH + 1))
         elif found["next"] and not found["stroke"]:
-            last_year = int(f"{year // 100}{found['next']}"[-4:] if len(found["next"]) == 2 else found["next"])
-            if last_year == year + 1 or (len(found["next"]) == 4 and year < last_year <= year + _MOST_YEARS):
+            last_year = year + 1 if found["next"] == str(year + 1)[2:] else int(found["next"])
+            if year < last_year <= year + _MOST_YEARS:
                 yield Period(start, end, (year,), (last_year,))
 
 
@@ -125,7 +125,7 @@ def _months_after(year: re.Match[str]) -> tuple[int, int] | None:
         months = [_months(_MONTHS_OF[year["part"]], int(year[it] or 1)) for it in ("number", "last_number")]
         return months[0][0], max(months)[1]
     if year["first_half"] or year["second_half"]:
-        return _months(6, 1 if year["first_half"] else 2)
+        return (1, 6) if year["first_half"] else (7, _LAST_MONTH)
     if year["quarter"]:
         return _months(3, int(year["quarter"]))
     return _season(_SEASONS[year["season"]]) if year["season"] else None
@@ -133,21 +133,22 @@ def _months_after(year: re.Match[str]) -> tuple[int, int] | None:
 
 def _months_before(text: str) -> tuple[tuple[int, int], int] | None:
     """Return the first and the last month of the part of a year that ends a text, and the length of its words."""
-    before = _WORD.findall(text)
+    found = list(_WORD.finditer(text))
+    before = [word[0] for word in found]
     filler = ""
     while before and before[-1] in _FILLERS | _STROKES:
         filler = before.pop()
-    if before[-1:] and before[-1] in _OTHER_MEANINGS.get(filler, ()):
+    if before and before[-1] in _OTHER_MEANINGS.get(filler, ()):
         return None
     if not (months := _last_part(before)):
         return None
     first, last, count = months
-    if len(before) > count + 1 and before[-count - 1] in JOINTS | _STROKES:
+    if len(before) > count and before[-count - 1] in JOINTS | _STROKES:
         # Of `second and third quarter`, the first part has no noun.
-        joined = [*before[: -count - 1], *before[len(before) - count + 1 :]] if count > 1 else before[: -count - 1]
+        joined = [*before[: -count - 1], *before[len(before) - count + 1 :]]
         if other := _last_part(joined):
-            first, count = min(first, other[0]), count + 2
-    return (first, last), len(text) - text.rindex(before[-count])
+            first, count = min(first, other[0]), other[2] + 2
+    return (first, last), len(text) - found[len(before) - count].start()
 
 
 def _last_part(before: list[str]) -> tuple[int, int, int] | None:

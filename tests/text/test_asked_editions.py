@@ -25,6 +25,7 @@ from tests.support.growth import MOST_GROWTH, growth
         "最新のリリースで何が変わりましたか",
         "What does a wash cost now?",
         "Wo ist das Lager jetzt?",
+        "latest release\n",
     ],
 )
 def test_a_question_may_ask_for_the_newest_edition(question):
@@ -50,6 +51,7 @@ def test_a_question_may_ask_for_the_oldest_edition(question):
         "What should I do now?",
         "Must I pay by now?",
         "User: What is the latest version?\nAssistant: 3.2.\nUser: Who wrote it?",
+        "What was the first decision?",
     ],
 )
 def test_other_questions_ask_for_no_edition(question):
@@ -71,6 +73,9 @@ def test_other_questions_ask_for_no_edition(question):
         ("Which release was the last before 4.0?", "newest", 1),
         ("What did the first meeting after 1 May 2021 decide?", "oldest", 1),
         ("Was beschloss der Rat in der ersten Sitzung nach dem 1. April 2022?", "oldest", 1),
+        ("What was the first decision since 2019?", "oldest", 1),
+        ("What was the first decision after 2019 and before 2022?", "oldest", 1),
+        ("What was the first decision up to 2019?", None, 1),
     ],
 )
 def test_a_question_may_ask_for_a_few_editions(question, which, count):
@@ -91,6 +96,12 @@ def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
     [
         ("between March and May 2023", "2023-03-01 2023-05-31", "2023-02-28 2023-06-01 2022-04-01"),
         ("from November to February 2023", "2022-11-05 2023-02-01", "2022-10-31 2023-03-01"),
+        ("from 3 May to 17 May 2021", "2021-05-03 2021-05-17", "2021-05-02 2021-05-18"),
+        ("between the 1st and 3rd of May 2021", "2021-05-01 2021-05-03", "2021-04-30 2021-05-04"),
+        ("from March 2 to April 4, 2021", "2021-03-02 2021-04-04", "2021-03-01 2021-04-05"),
+        ("after Q2 2022", "2022-07-01", "2022-06-30 2022-05-01"),
+        ("until Q2 2022", "2022-06-30 2022-05-01", "2022-07-01"),
+        ("before Q2 2022", "2022-03-31", "2022-04-01 2022-05-01"),
         ("between the 3rd and 17th of May 2021", "2021-05-03 2021-05-17", "2021-05-02 2021-05-18"),
         ("between 2021-03-01 and 2021-05-31", "2021-04-11 2021-05-31", "2021-06-01"),
         ("2019-2021", "2019-01-01 2021-12-31", "2018-12-31 2022-01-01"),
@@ -124,6 +135,10 @@ def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
         ("с марта по май 2023 года", "2023-03-01 2023-05-31", "2023-06-01"),
         ("2019年から2021年まで", "2019-01-01 2021-12-31", "2022-01-01"),
         ("2023年3月から5月まで", "2023-03-01 2023-05-31", "2023-06-01"),
+        ("2023年3月から12月まで", "2023-03-01 2023-12-31", "2023-02-28 2024-01-01"),
+        ("2022年11月から1月まで", "2022-11-01 2023-01-31", "2022-10-31 2023-02-01"),
+        ("2023年3月14日から3月20日まで", "2023-03-14 2023-03-20", "2023-03-13 2023-03-21"),
+        ("2023년 3월 14일부터 4월 2일까지", "2023-03-14 2023-04-02", "2023-03-13 2023-04-03"),
         ("令和4年以降", "2022-01-01", "2021-12-31"),
         ("平成30年4月から令和2年3月まで", "2018-04-01 2020-03-31", "2018-03-31 2020-04-01"),
         ("2020年以降", "2020-01-01 2024-01-01", "2019-12-31"),
@@ -233,6 +248,52 @@ def test_words_beside_a_year_may_say_nothing_about_the_time(question):
 )
 def test_the_first_part_of_a_time_is_not_the_first_edition(question):
     assert asked_editions(question).which is None
+
+
+@pytest.mark.parametrize(
+    ("question", "least", "most"),
+    [
+        ("What did March say to 2021?", (2021,), (2021,)),
+        ("What was said from March to 2021?", (2021,), (2021,)),
+        ("What was said from March to May 2021?", (2021, 3), (2021, 5)),
+        ("What was said on 0 to 3 May 2021?", (2021, 5, 3), (2021, 5, 3)),
+        ("2021年3月至13月", (2021, 3), (2021, 3)),
+        ("What do the releases 2019 to 2016 say?", (2016,), (2019,)),
+        ("What does section 3.2 of version 2.4 say?", (2, 4), (2, 4)),
+        ("2020§5", (2020,), (2020,)),
+        ("5%2020年", (2020,), (2020,)),
+    ],
+)
+def test_a_range_has_the_named_ends(question, least, most):
+    (one,) = asked_editions(question).ranges
+    assert (one.least, one.most) == (least, most)
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("What did the last three meetings in 2022 decide?", {"last", "three", "2022"}),
+        ("最近三次会议", {"最近", "三"}),
+        ("What is in the earliest report?", {"earliest"}),
+        ("What was the first decision since March 2019?", {"first", "march", "2019"}),
+    ],
+)
+def test_the_words_that_ask_for_editions_are_known(question, said):
+    assert said <= asked_editions(question).words
+
+
+@pytest.mark.parametrize(
+    ("question", "is_named"),
+    [("the minutes of 2022", True), ("the latest minutes of 2022", False), ("the minutes since 2022", False)],
+)
+def test_a_question_may_just_name_a_date(question, is_named):
+    assert asked_editions(question).is_named == is_named
+
+
+def test_a_range_compares_editions_whose_age_it_knows():
+    (dates,) = asked_editions("the minutes since 2022").ranges
+    assert dates.compares(edition("Minutes 2021", "", {}))
+    assert not dates.compares(edition("Notes 2.4", "", {}))
 
 
 def test_a_text_about_a_quarter_is_of_each_of_its_months_but_not_before_its_end():

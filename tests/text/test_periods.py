@@ -1,0 +1,56 @@
+"""Spans of time in a text."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.text.periods import periods
+
+
+@pytest.mark.parametrize(
+    ("text", "found", "first", "last"),
+    [
+        ("1990s", "1990s", (1990,), (1999,)),
+        ("the 1995s and the 2010s", "2010s", (2010,), (2019,)),
+        ("season 2019/20", "2019/20", (2019,), (2020,)),
+        ("season 1999/00", "1999/00", (1999,), (2000,)),
+        ("season 1999/2000", "1999/2000", (1999,), (2000,)),
+        ("plan 2019-2039", "2019-2039", (2019,), (2039,)),
+        ("q1 2021", "q1 2021", (2021, 1), (2021, 3)),
+        ("of t2 2021", "t2 2021", (2021, 4), (2021, 6)),
+        ("of h2 2021", "h2 2021", (2021, 7), (2021, 12)),
+        ("2021 q1", "2021 q1", (2021, 1), (2021, 3)),
+        ("2021 q2 to q3", "2021 q2 to q3", (2021, 4), (2021, 9)),
+        ("2021年上半年", "2021年上半年", (2021, 1), (2021, 6)),
+        ("2021年下半年", "2021年下半年", (2021, 7), (2021, 12)),
+        ("2021年第2季度", "2021年第2季度", (2021, 4), (2021, 6)),
+        ("2021年の冬", "2021年の冬", (2021, 12), (2022, 2)),
+        ("the autumn 2021", "autumn 2021", (2021, 9), (2021, 11)),
+        ("the first half of 2021", "first half of 2021", (2021, 1), (2021, 6)),
+        ("mid-2021", "mid-2021", (2021, 5), (2021, 8)),
+        ("the start of 2021", "start of 2021", (2021, 1), (2021, 4)),
+        ("estate 2021", "estate 2021", (2021, 6), (2021, 8)),
+        ("and summer 2021", "summer 2021", (2021, 6), (2021, 8)),
+        ("the spring and summer 2021", "spring and summer 2021", (2021, 3), (2021, 8)),
+        ("the second quarter to autumn 2021", "second quarter to autumn 2021", (2021, 4), (2021, 11)),
+        ("the i and ii quarter 2021", "i and ii quarter 2021", (2021, 1), (2021, 6)),
+        ("fall prices of fall 2021", "fall 2021", (2021, 9), (2021, 11)),
+        ("may and q2 2021", "q2 2021", (2021, 4), (2021, 6)),
+    ],
+)
+def test_a_period_has_a_place_and_two_ends(text, found, first, last):
+    assert [(text[one.start : one.end], one.first, one.last) for one in periods(text)] == [(found, first, last)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    "2021,of 2021,1998/00,2020/22,2020/2020,2020/2019,2019/2040,2010-11-,start in 2021,fine of 2021,"
+    "the real estate 2021,half 2021,tenth quarter 2021".split(","),
+)
+def test_other_numbers_and_words_are_no_periods(text):
+    assert not list(periods(text))
+
+
+def test_a_text_may_name_several_periods():
+    found = list(periods("in the 2010s, in late 2020 and late 2021"))
+    assert [(one.start, one.first) for one in found] == [(7, (2010,)), (17, (2020, 9)), (31, (2021, 9))]
