@@ -32,6 +32,7 @@ from context_agent.harness.trajectory_file import read, write
 from context_agent.pruning.view import Block, EditApplied, Event, Segment, Text, ToolResult, fold
 from context_agent.testing.actions import call, prune, rank, rank_all, restore, search, summarize
 from context_agent.testing.documents import linked_documents
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Hit, RankedId
 from tests.support.held_policy import HeldPolicy
@@ -107,7 +108,7 @@ async def test_02_a_prune_may_name_what_stays(corpus: MemoryCorpus) -> None:
 class BudgetMachine(RuleBasedStateMachine):
     """3: no view plus the output sampled on it exceeds the window; no tool output passes the hard cutoff."""
 
-    corpus = MemoryCorpus(linked_documents())
+    corpus = MemoryCorpus(linked_documents(), embedder=HashEmbedder())
     counter = HarmonyCounter()
 
     @initialize(

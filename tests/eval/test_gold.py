@@ -8,11 +8,14 @@ from hypothesis import strategies as st
 
 from context_agent import Document, MemoryCorpus
 from context_agent.eval.gold import contains_answer, gold_of, is_checkable, normalized, words
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Question
 
 # `a_1` is both the second chunk of `a` and a document; `b_1` is only a chunk.
 LONG = "Rivers meet the sea here. " * 40
-SHELF = MemoryCorpus([Document("a", LONG), Document("a_1", "A note."), Document("b", LONG)], chunk_size=64)
+SHELF = MemoryCorpus(
+    [Document("a", LONG), Document("a_1", "A note."), Document("b", LONG)], embedder=HashEmbedder(), chunk_size=64
+)
 
 
 def make_question(*gold: str, facts: tuple[tuple[str, ...], ...] = ()) -> Question:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from context_agent import Document, MemoryCorpus
 from context_agent.harness.profile import default
 from context_agent.harness.rendering import Renderer
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import HarmonyCounter
 
-CHUNK = MemoryCorpus([Document("light", "Orm Skerry Light was lit in 1868.", title="A light")]).read("light")[0]
+LIGHT = Document("light", "Orm Skerry Light was lit in 1868.", title="A light")
+CHUNK = MemoryCorpus([LIGHT], embedder=HashEmbedder()).read("light")[0]
 
 
 def test_a_chunk_is_rendered_again_if_its_document_changed() -> None:

@@ -12,7 +12,7 @@ from functools import cache
 
 import pytest
 
-from tests.support.patterns import Found, hostile_texts, package_patterns, remembers_each_turn
+from tests.support.patterns import Found, hostile_texts, package_patterns, pattern_modules, remembers_each_turn
 
 SIZES = (20, 500, 4_000, 16_000)
 """Characters. An exponential pattern fails at the first, a cubic one at the second, a quadratic one at the others."""
@@ -76,7 +76,9 @@ def found() -> tuple[Found, ...]:
     return tuple(package_patterns())
 
 
-STATIC = [pattern for pattern in found() if pattern.pattern is not None]
+@cache
+def static() -> tuple[Found, ...]:
+    return tuple(pattern for pattern in found() if pattern.pattern is not None)
 
 
 def assert_linear(pattern: Found, most: int = SIZES[-1]) -> None:
@@ -116,9 +118,11 @@ def bound(pattern: Found) -> int:
     return BOUNDED.get(key, (SIZES[-1], ""))[0]
 
 
-@pytest.mark.parametrize("pattern", STATIC, ids=[pattern.id[:90] for pattern in STATIC])
-def test_a_pattern_takes_linear_time(pattern: Found) -> None:
-    assert_linear(pattern, bound(pattern))
+@pytest.mark.parametrize("module", pattern_modules())
+def test_a_pattern_takes_linear_time(module: str) -> None:
+    for pattern in static():
+        if pattern.module == module:
+            assert_linear(pattern, bound(pattern))
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -129,7 +133,7 @@ def test_a_pattern_that_is_built_at_run_time_takes_linear_time(name: str) -> Non
 def test_no_pattern_remembers_a_turn_for_every_few_characters() -> None:
     """Otherwise, a text of 30 MB could take gigabytes."""
     examples = {name: re.compile(source, re.M | re.S | re.I) for name, source in EXAMPLES.items()}
-    patterns = {pattern.id: pattern.pattern for pattern in STATIC if pattern.pattern is not None} | examples
+    patterns = {pattern.id: pattern.pattern for pattern in static() if pattern.pattern is not None} | examples
     costly = {name.removeprefix("context_agent.") for name, pattern in patterns.items() if remembers_each_turn(pattern)}
     assert costly == set(REMEMBERING)
 
@@ -140,14 +144,15 @@ def test_every_pattern_that_is_built_at_run_time_has_an_example() -> None:
 
 
 def test_the_list_of_bounded_patterns_has_no_other() -> None:
-    names = {pattern.id.removeprefix("context_agent.") for pattern in STATIC}
+    names = {pattern.id.removeprefix("context_agent.") for pattern in static()}
     assert {name for name in BOUNDED if name not in names} == {"policies.chat.refusals:about"}
-    assert sum(bound(pattern) < SIZES[-1] for pattern in STATIC) == len(BOUNDED)
+    assert sum(bound(pattern) < SIZES[-1] for pattern in static()) == len(BOUNDED)
 
 
 def test_the_scan_finds_what_the_package_has() -> None:
-    assert len(STATIC) > 250
-    assert any(pattern.id == "context_agent.pruning.captions:_TITLE" for pattern in STATIC)
+    assert len(static()) > 250
+    assert any(pattern.id == "context_agent.pruning.captions:_TITLE" for pattern in static())
+    assert {pattern.module for pattern in found()} <= set(pattern_modules())
 
 
 @pytest.mark.parametrize(

@@ -49,9 +49,14 @@ class Found:
                 pass
 
 
+def pattern_modules() -> list[str]:
+    """Return the modules of the package that call `re`, sorted. No module is parsed."""
+    return [_module_name(file) for file, text in _sources().items() if CALLS.search(text)]
+
+
 def package_patterns() -> Iterator[Found]:
     """Yield every call of `re` in the package, in the order of the files."""
-    texts = {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
+    texts = _sources()
     nodes = {file: _nodes(text) for file, text in texts.items() if CALLS.search(text)}
     assigned = (node for found in nodes.values() for node in found if _is_assignment(node))
     names = {node.targets[0].id for node in assigned if _is_compilation(node.value)}
@@ -64,7 +69,7 @@ def package_patterns() -> Iterator[Found]:
         for name, called in methods.items():
             everywhere[name] = everywhere.get(name, frozenset()) | called
     for file, found in nodes.items():
-        module = ".".join(("context_agent", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
+        module = _module_name(file)
         targets = {id(node.value): node.targets[0].id for node in found if _is_assignment(node)}
         for call in found:
             if isinstance(call, ast.Call) and (method := _method_of_re(call)):
@@ -72,6 +77,14 @@ def package_patterns() -> Iterator[Found]:
                 used = (everywhere if _is_public_constant(name) else by_file[file]).get(name, frozenset())
                 methods = used if method == "compile" else frozenset((method,))
                 yield Found(module, name, ast.unparse(call.args[0]), _compiled(module, call, method), methods)
+
+
+def _sources() -> dict[Path, str]:
+    return {file: file.read_text(encoding="utf-8") for file in sorted(PACKAGE.rglob("*.py"))}
+
+
+def _module_name(file: Path) -> str:
+    return ".".join(("context_agent", *file.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(".__init__")
 
 
 def _nodes(text: str) -> list[ast.AST]:

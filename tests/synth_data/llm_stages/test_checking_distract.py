@@ -13,6 +13,7 @@ from context_agent.synth_data.llm_stages.context import StageContext
 from context_agent.synth_data.llm_stages.distractors import DistractorSettings, distract, distract_by_words
 from context_agent.synth_data.llm_stages.model import StructuredModel, StructuredModelOptions
 from context_agent.synth_data.stages import DropRow
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.testing.writer_process import row_of
 from tests.support.tasks import task
 
@@ -32,6 +33,7 @@ CORPUS = MemoryCorpus(
         Document("good2", "No light was ever lit on the skerry of Lume.", "Lume skerry"),
         Document("good3", "Lamps and lights: how they are lit.", "Lamps"),
     ],
+    embedder=HashEmbedder(),
     calibration=False,
 )
 ROW = row_of(

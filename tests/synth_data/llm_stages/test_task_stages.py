@@ -16,6 +16,7 @@ from context_agent.synth_data.llm_stages.model import InvalidReply, StructuredMo
 from context_agent.synth_data.llm_stages.verification import ExtractedQuotes, check_quotes, quotes_needed, verify
 from context_agent.synth_data.llm_stages.writing import WrittenTask, check_written, write
 from context_agent.synth_data.stages import DropRow
+from context_agent.testing.embedders import HashEmbedder
 from context_agent.testing.writer_process import row_of
 from tests.support.tasks import task
 
@@ -23,7 +24,7 @@ MILL = Document(
     "mill", "The mill at Brasko was built in 1841. It ground rye for the fair. Its owner was Ketil Varga.", "Mill"
 )
 TOWN = Document("town", "Brasko is a town of four thousand people. It holds a fair in May.", "Brasko")
-CORPUS = MemoryCorpus([MILL, TOWN], calibration=False)
+CORPUS = MemoryCorpus([MILL, TOWN], embedder=HashEmbedder(), calibration=False)
 CLUES = "A building for grinding stands in a place with a yearly market. It is older than the railway."
 TASK = task("a", "mill", "town", clues=CLUES, question="Who owned it?")
 ANSWER = {"answer": "Ketil Varga", "labels": {}}
