@@ -69,14 +69,14 @@ def distinct_names(run: Run, records: Sequence[Value]) -> dict[Value, str]:
         others = (text for key, text in by_key.items() if len(said[key]) > 1)
         for text in (own_name(run, members) or only_name(run, members), *others):
             # The first text is cut if it is too long. Others are left out.
-            if text and text not in parts and (not parts or len(text) < room):
+            if text and text not in parts and (not parts or len(text) <= room):
                 parts.append(text[:room])
                 room -= len(parts[-1]) + 1
         names[record] = " ".join(parts)
     return names
 
 
-def _texts(run: Run, members: Sequence[Value], key: str = "", *, depth: int = 0) -> Iterator[tuple[str, str]]:
+def _texts(run: Run, members: Sequence[Value], key: str = "", *, is_inner: bool = False) -> Iterator[tuple[str, str]]:
     """Yield the short texts of an object, of its pairs and of the objects right inside it, each with its keys."""
     for member in islice(members, MOST_MEMBERS):
         name = f"{key}.{run.string(member.key)}" if member.key is not None else key
@@ -86,11 +86,11 @@ def _texts(run: Run, members: Sequence[Value], key: str = "", *, depth: int = 0)
                 yield name, " ".join(text.split())
             continue
         yield from ((f"{name}.{own}", text) for own, text in _pairs(run, member) if _tells(text))
-        parts = run.parts(member) if depth < 1 else []
+        parts = [] if is_inner else run.parts(member)
         if len(parts) == 1 and parts[0].key is None and run.is_object(parts[0]):
             parts = run.parts(parts[0])
         if parts and parts[0].key is not None:
-            yield from _texts(run, parts, name, depth=depth + 1)
+            yield from _texts(run, parts, name, is_inner=True)
 
 
 def _tells(text: str) -> bool:

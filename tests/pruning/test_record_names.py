@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from context_agent.pruning.passages import cut
-from context_agent.pruning.record_names import MOST_NAMING, distinct_names, own_name
+from context_agent.pruning.record_names import LONGEST_TEXT, MOST_NAMING, distinct_names, only_name, own_name
 from context_agent.pruning.records import Values, value_runs
 from tests.support.growth import seconds
 
@@ -80,14 +80,45 @@ def of(records: list[Any]) -> tuple[Values, list[str]]:
         ({"on": "true", "none": "null"}, {"on": "false", "none": "no"}, ""),
         ({"text": "rain " * 20}, {"text": "sun"}, ("rain " * 20).strip()[:MOST_NAMING]),
         ({"text": "rain " * 40}, {"text": "sun"}, ""),
-        ({"a": {"b": {"c": "rain"}}, "d": {"e": "sun"}}, {"a": {"b": {"c": "x"}}, "d": {"e": "fog"}}, "sun"),
+        ({"text": "r" * (LONGEST_TEXT - 2)}, {"text": "sun"}, "r" * MOST_NAMING),
+        ({"b": "sun", "a": "rain"}, {"b": "fog", "a": "rain"}, "sun"),
+        ({"name": "r" * 39, "b": "s" * 40}, {"name": "x", "b": "fog"}, f"{'r' * 39} {'s' * 40}"),
+        ({"name": "r" * 39, "b": "s" * 41}, {"name": "x", "b": "fog"}, "r" * 39),
+        ({"a": {"b": {"c": "rain"}}, "d": {"e": "sun"}}, {"a": {"b": {"c": "hail"}}, "d": {"e": "fog"}}, "sun"),
         ({"tags": [{"key": "zone", "value": "north"}]}, {"tags": [{"key": "zone", "value": "south"}]}, "north"),
-        ({"tags": [{"key": "zone", "value": "north", "x": 1}]}, {"tags": []}, ""),
-        ({"tags": [{"key": "", "value": "north"}]}, {"tags": []}, ""),
+        (
+            {"tags": [{"key": "zone", "value": "n" * (LONGEST_TEXT - 2)}, {"key": "kind", "value": "7"}]},
+            {"tags": [{"key": "zone", "value": "south"}]},
+            "n" * MOST_NAMING,
+        ),
+        *(
+            ({"tags": [first, {"key": "kind", "value": "7"}]}, {"tags": [{"key": "zone", "value": "south"}]}, "")
+            for first in (
+                {"key": "zone", "value": "north", "x": 1},
+                {"key": "zone", "x": "north"},
+                {"key": "", "value": "north"},
+                {"key": "zone", "value": {"a": "north", "b": "x"}},
+                {"key": "zone", "value": ["north"]},
+                {"key": "zone", "value": "n" * LONGEST_TEXT},
+            )
+        ),
     ],
 )
 def test_what_tells_a_record_apart(first: Mapping[str, Any], second: Mapping[str, Any], name: str) -> None:
     assert of([first, second])[1][0] == name
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [
+        ({"a": {"name": "quay"}, "b": {"x": "pier"}, "c": "name"}, "quay"),
+        ({"a": {"name": "quay"}, "b": {"name": "pier"}}, ""),
+        ({"a": 1}, ""),
+    ],
+)
+def test_a_record_has_the_name_of_the_only_named_object_in_it(record: Any, name: str) -> None:
+    run, _ = of([record])
+    assert only_name(run, run.parts(run.parts(run.values[0])[0])) == name
 
 
 def test_one_record_and_values_without_members_are_not_compared() -> None:

@@ -69,7 +69,9 @@ def test_an_address_of_a_private_network_is_no_version(title):
     assert edition("Notes 0.9.1.2", "", {}).age < edition("Firmware v10.20.3.15", "", {}).age
 
 
-@pytest.mark.parametrize("title", ["", "Handbook", "3.2 Setup", "ISO 9001:2015", "Form 1040", "iPhone 15", "Chapter 3"])
+@pytest.mark.parametrize(
+    "title", ["", "Handbook", "3.2 Setup", "3.2 A guide", "ISO 9001:2015", "Form 1040", "iPhone 15", "Chapter 3"]
+)
 def test_a_title_without_an_age_has_no_edition(title):
     assert edition(title, "", {}) is None
 
@@ -123,10 +125,43 @@ def test_a_date_later_in_the_text_says_nothing_about_its_age():
         ("公報 民國112年", "", ((2023,), (2023,))),
         ("Notes 2.4", "In March 2021 it rained.", None),
         ("Lease", "# Lease\n\nBrandt & Co., 3 May 2021\n\nThe rent is due.", ((2021, 5, 3), (2021, 5, 3))),
+        ("Bulletin No. 12", "\n\nValley, November 2022\nA course.\nA talk.", ((2022, 11), (2022, 11))),
+        ("Notes 2.4", f"{'x' * 86} November 2022\nA course.", ((2022, 11), (2022, 11))),
+        ("Notes 2.4", f"{'x' * 87} November 2022\nA course.", None),
+        ("Notes 2.4", "The year 2022\nA course.", None),
+        ("Notes 2.4", "A course.\nIn May 2021 it rained.\nA talk.", None),
+        ("Plan 2024, written in 2023", "", ((2024,), (2024,))),
+        ("Report 2024-W01", "", ((2024, 1, 1), (2024, 1, 1))),
+        ("Report 2024-W50", "", ((2024, 12, 50), (2024, 12, 50))),
+        ("Protokoll 14.3.2024", "", ((2024, 3, 14), (2024, 3, 14))),
+        ("第2版2024年3月14日", "", ((2024, 3, 14), (2024, 3, 14))),
     ],
 )
 def test_an_edition_has_the_time_of_its_title_or_of_its_first_line(title, text, dates):
     assert edition(title, text, {}).dates == dates
+
+
+@pytest.mark.parametrize(
+    ("title", "age"),
+    [
+        ("Report 2023", (2023, 0, 0)),
+        ("Notes 3.1", (3, 1, 0, 0, 0, 0, 4)),
+        ("Notes 3.1.0", (3, 1, 0, 0, 0, 0, 4)),
+        ("Notes 3.1rc2", (3, 1, 0, 0, 0, 0, 3, 2)),
+        ("3.2 Setup of version 2.4", (2, 4, 0, 0, 0, 0, 4)),
+        ("令和5年第2版", (2023, 0, 0, 2, 0, 0, 0, 0, 0, 4)),
+        ("第2版2024年3月14日", (2024, 3, 14, 2, 0, 0, 0, 0, 0, 4)),
+    ],
+)
+def test_an_age_has_a_place_for_each_number(title, age):
+    found = edition(title, "", {})
+    assert found.age == age
+    assert found.is_titled
+
+
+def test_a_title_without_an_age_is_the_series_of_a_dated_text():
+    found = edition("Travel policy", "Date: 14 March 2024\nTake the train.", {})
+    assert (found.series, found.is_titled) == ("travel policy", False)
 
 
 @pytest.mark.parametrize("title", ["app-release-2.0.md", "requests-2.0", "バージョン2.0", "第2版"])

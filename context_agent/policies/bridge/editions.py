@@ -219,11 +219,12 @@ class Editions:
 
     def _beyond(self, reached: Edition) -> Iterator[str]:
         """Yield names of editions that may follow this one, or that may precede it if the oldest is asked for."""
-        step = 1 if self._asked.which == "newest" else -1
+        is_newest = self._asked.which == "newest"
+        step = 1 if is_newest else -1
         if reached.kind == "date":
             year, month, *_ = reached.age
             if month:
-                months = MONTHS[month - 1 :] if step > 0 else MONTHS[:month]
+                months = MONTHS[month - 1 :] if is_newest else MONTHS[:month]
                 yield from (f"{name} {year}" for name in months)
             yield from (str(year + step * ahead) for ahead in range(YEARS_BEYOND + 1))
             return
