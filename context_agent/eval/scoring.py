@@ -134,10 +134,12 @@ def failure_reason(result: SearchResult | None, error: str | None = None) -> str
 
     A question fails if there is no result or an `error` is given. It also fails if an error of the policy or the
     corpus, or a cancellation, ended every rollout, even if a ranking could be made from the view. Reaching a limit is
-    not a failure, so the ranking counts.
+    not a failure, so the ranking counts, unless a time limit ended the search before its first turn.
     """
     if error is not None or result is None:
         return error or "no result"
+    if not result.searched:
+        return "the time limit ended the search before its first turn"
     ends = [trajectory.end for trajectory in result.trajectories]
     if ends and all(end is None or end.stop_reason in _ERRORS for end in ends):
         return result.error or f"the episode ended by {result.stop_reason}"

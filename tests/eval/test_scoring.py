@@ -249,6 +249,12 @@ def test_a_limit_that_struck_is_no_failure(corpus: MemoryCorpus) -> None:
     assert score(make_question("d1"), result)[0]["trajectory_recall"] == 1
 
 
+def test_a_time_limit_without_a_turn_is_a_failure_as_with_a_server_that_does_not_answer(corpus: MemoryCorpus) -> None:
+    result = replace(run(corpus, grep(1)), stop_reason="time", turns=0, documents=())
+    assert failure_reason(result) == "the time limit ended the search before its first turn"
+    assert score(make_question("d1"), result)[0]["trajectory_recall"] == 0
+
+
 def test_one_broken_rollout_of_two_is_no_failure(corpus: MemoryCorpus) -> None:
     class HalfBroken(ScriptedPolicy):
         def open(self, question: str, corpus: object, *, profile: Profile, seed: int = 0) -> object:  # type: ignore[override]
