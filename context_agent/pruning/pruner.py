@@ -406,10 +406,17 @@ class _Prune:
         return sorted(wanted, key=lambda name: int(name[1:]))
 
     def _candidates(self) -> list[Candidate]:
-        """Return all passages in order, including removed ones. Earlier prunes must not change the scores."""
+        """Return all passages in order, including removed ones. Earlier prunes must not change the scores.
+
+        The original text decides whether a result is an error, because the pruned one may lack the word that says so.
+        """
+        results = (
+            result if result.is_error == record.source.is_error else replace(result, is_error=record.source.is_error)
+            for result, record in zip(self._results, self._records, strict=True)
+        )
         return [
             Candidate(passage, result, number, index)
-            for number, (result, record) in enumerate(zip(self._results, self._records, strict=True))
+            for number, (result, record) in enumerate(zip(results, self._records, strict=True))
             for index, passage in enumerate(record.passages)
         ]
 

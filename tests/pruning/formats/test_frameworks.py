@@ -112,6 +112,17 @@ def test_random_conversations_of_a_framework_come_back(
     assert keeper.restore(keeper.restore(pruned.messages, ids[::2]), ids[1::2]) == messages
 
 
+def test_an_error_whose_first_words_are_pruned_is_still_an_error() -> None:
+    text = "\n\n".join(("error polar polar", *["polar"] * 3, *("polar " * count for count in (3, 7, 9))))
+    calls = (Call("call_1", {"query": "polar"}, (text.strip(), "0"), is_error=True, with_image=True),)
+    messages = FRAMEWORKS["codex"]([Turn("polar", "polar", calls), Turn("polar", "polar polar")])
+    keeper = ContextPruner(76, effort="fast", prices=ALWAYS, counter=CharCounter())
+    pruned = keeper.prune(messages)
+    assert "error" not in str(pruned.messages[-4:])
+    assert pruned.report.protected["error"] == 1
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+
+
 @pytest.mark.parametrize("name", [name for name in FRAMEWORKS if name not in ("smolagents", "interaction turns")])
 def test_large_arguments_of_old_calls_are_pruned(name: str) -> None:
     """The arguments in the text of an agent are its own words, so they stay."""
