@@ -125,6 +125,7 @@ def test_a_date_later_in_the_text_says_nothing_about_its_age():
         ("公報 民國112年", "", ((2023,), (2023,))),
         ("Notes 2.4", "In March 2021 it rained.", None),
         ("Lease", "# Lease\n\nBrandt & Co., 3 May 2021\n\nThe rent is due.", ((2021, 5, 3), (2021, 5, 3))),
+        ("Lease", "# Lease of 3 May 2021\n\nBrandt & Co.\n\nThe rent is due.", ((2021, 5, 3), (2021, 5, 3))),
         ("Bulletin No. 12", "\n\nValley, November 2022\nA course.\nA talk.", ((2022, 11), (2022, 11))),
         ("Notes 2.4", f"{'x' * 86} November 2022\nA course.", ((2022, 11), (2022, 11))),
         ("Notes 2.4", f"{'x' * 87} November 2022\nA course.", None),
