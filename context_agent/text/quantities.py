@@ -1,4 +1,4 @@
-"""Numbers with a unit, such as 16 GB or 49.90 euros, in the fields of a record and in the limits of a question."""
+"""Numbers with a unit, such as 16 GB or 49.90 euros, in a text and in the fields of a record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from context_agent.text.words import key, words
 _UNITS = {
     name: (dimension, factor)
     for dimension, factor, names in (
-        ("money", 1, "€ $ £ eur euro euros usd dollar dollars gbp pounds chf franken"),
+        ("money", 1, "€ $ £ us$ eur euro euros usd dollar dollars gbp pounds chf franken"),
         ("data", 1e-6, "kb"),
         ("data", 1e-3, "mb megabytes"),
         ("data", 1, "gb gigabyte gigabytes"),
@@ -47,65 +47,101 @@ _UNITS = {
 """The dimension of each unit and its factor. All currencies count as one, because a table rarely mixes them."""
 _MONEY_FIELDS = frozenset("price cost costs rent fee preis kosten miete gebuhr prix loyer precio prezzo".split())
 """Names of fields whose numbers are sums of money."""
-_UNIT = "|".join(sorted(map(re.escape, _UNITS), key=len, reverse=True))
-_NUMBER = r"-?\d{1,9}(?:[.,]\d{1,3}){0,3}"
-_QUANTITY = re.compile(
-    rf"(?<![\w.,])(?:(?P<low>{_NUMBER})(?:[ -]?(?:{_UNIT}))?{JOINT})?"
-    rf"(?:(?P<sign>[€$£]) ?(?P<signed>{_NUMBER})|(?P<number>{_NUMBER})[ -]?(?P<unit>{_UNIT})(?![\w/]))"
+_TIME_FIELDS = frozenset("time duration runtime cook prep walk dauer zeit duree duracion durata".split())
+"""Names of fields in which `min` stands for minutes. In `price_min`, it stands for the minimum."""
+_OTHER_FIELDS = frozenset("id code no number center centre class count group index level list rank type".split())
+"""Last words of names whose numbers have no unit, such as `cost_center`."""
+_PER = frozenset("per pro je par por".split())
+_SCALES = {
+    name: factor
+    for factor, names in (
+        (1e3, "k thousand tsd tausend"),
+        (1e6, "m mn mio million millions millionen millones"),
+        (1e9, "bn billion billions mrd milliarden"),
+    )
+    for name in names.split()
+}
+
+
+def _one_of(names: Mapping[str, object]) -> str:
+    return "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+
+
+_NUMBER = (
+    r"(?:(?<!\d )[-−–])?(?:\d{1,3}(?:[ '’]\d{3}){1,3}(?!\d)(?:[.,]\d{1,2}(?!\d))?|\d{1,9}\.\d{4,18}"
+    r"|\d{1,9}(?:[.,]\d{1,3}){0,3})(?!\d)"
 )
-_BARE_NUMBER = re.compile(rf" *[€$£]? ?({_NUMBER}) *")
+_WRITTEN = re.compile(
+    rf"(?<![\w.,/])(?:(?P<sign>us\$|[€$£]|eur|usd|gbp|chf) ?)?(?P<number>{_NUMBER})"
+    rf"(?: ?(?P<scale>{_one_of(_SCALES)})(?!\w))?(?:,-{{1,2}})?(?:(?P<gap>[ -]?)(?P<unit>{_one_of(_UNITS)}))?(?!\w)"
+)
+"""A number that may have a unit. Without one, it may be the first end of a range, such as `5 to 7 kg`."""
+_JOINT = re.compile(JOINT)
+_LISTING = frozenset("and or & und oder et ou y e ed o en i и или".split())
+"""What stands between two numbers that are not the ends of a range."""
+_BARE = re.compile(rf" *({_NUMBER})(?:(?P<joint>{JOINT})({_NUMBER}))?(?:,-{{1,2}})? *")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
-_MOST = re.compile(
-    r"(?:<=?|(?<!\w)(?:under|below|(?<!no )(?<!not )(?:less|fewer) than|(?:cheaper|lighter|shorter|smaller|lower) than"
-    r"|at most|up to|(?:no|not) more than|max(?:imum|imal)?(?: of|\.)?|unter|hochstens|weniger als|bis(?: zu)?"
-    r"|(?:billiger|gunstiger|leichter|kurzer|kleiner) als|moins de|au plus|jusqu'a|menos de|como maximo|hasta)) ?\Z"
-)
-_LEAST = re.compile(
-    r"(?:>=?|(?<!\w)(?:over|above|more than|at least|(?:no|not) less than|min(?:imum|imal)?(?: of|\.)?"
-    r"|(?:longer|heavier|larger|bigger|higher|greater|brighter) than|uber|mindestens|mehr als|ab"
-    r"|(?:langer|schwerer|grosser|heller|hoher) als|plus de|au moins|mas de|al menos|como minimo)) ?\Z"
-)
-_BETWEEN = re.compile(r"(?<!\w)(?:between|zwischen|entre) ?\Z")
-_OR = r" ?(?:or|oder|ou|o) "
-_OR_LESS = re.compile(rf"{_OR}(?:less|below|lower|shorter|cheaper|weniger|moins|menos)\b")
-_OR_MORE = re.compile(rf" ?\+|{_OR}(?:more|above|higher|longer|mehr|plus|mas)\b")
-_QUESTION_CHARACTERS = 2_000
-_LONGEST_SIDE = 30
-"""How many characters before and after a quantity are searched for words."""
 _LONGEST_FIELD, _LONGEST_RECORD = 80, 4_000
 """A longer value is prose, which may name quantities that its record does not have."""
 _FEWEST_FIELDS = 2
-_FIELD = re.compile(r"([^:\n]{1,40}): (.*)")
+_FIELD = re.compile(r"([^:\n]{1,40}):(?: (.*))?")
+_FEWEST_SENTENCE_WORDS = 5
+
+
+class WrittenQuantity(NamedTuple):
+    """A quantity in a text, in a base unit. For a single number, the two amounts are equal.
+
+    Attributes:
+        start: The index of its first character.
+        end: The index after its last character.
+        dimension: What its unit measures.
+        low: The amount, or the lower one of two.
+        high: The amount, or the higher one of two.
+        is_list: True if two numbers are not the ends of a range, as in `16 or 32 GB`.
+    """
+
+    start: int
+    end: int
+    dimension: str
+    low: float
+    high: float
+    is_list: bool
 
 
 class Quantity(NamedTuple):
-    """An amount of a dimension in a base unit, and the keys of the words beside it."""
+    """The amounts of a dimension from `low` to `high` in a base unit, and the keys of the words beside them."""
 
     dimension: str
-    amount: float
+    low: float
+    high: float
     beside: frozenset[str]
 
 
-class Limit(NamedTuple):
-    """The amounts of a dimension that a question asks for, with the words that say so.
+def written_quantities(text: str) -> list[WrittenQuantity]:
+    """Return the numbers with a unit in a plain text, and the ranges such as `5 to 7 kg`."""
+    written: list[WrittenQuantity] = []
+    last: re.Match[str] | None = None
+    for found in _WRITTEN.finditer(text):
+        before, last = last, found
+        if not (unit := _unit(found)):
+            continue
+        amount = _value(found, unit)
+        quantity = WrittenQuantity(found.start(), found.end(), unit[0], amount, amount, False)
+        if before and _JOINT.fullmatch(between := text[before.end() : found.start()]):
+            has_unit = bool(written) and written[-1].end == before.end()
+            other = _value(before, unit)
+            if has_unit and written[-1].dimension == unit[0]:
+                quantity = _joined(written.pop(), quantity, between)
+            elif not has_unit and (other < amount or between.strip() in _LISTING):
+                quantity = _joined(quantity._replace(start=before.start(), low=other, high=other), quantity, between)
+        written.append(quantity)
+    return written
 
-    The ends count, because people often mean them when they write `under 50 euros`.
-    """
 
-    dimension: str
-    least: float
-    most: float
-    words: frozenset[str]
-
-    def includes(self, amount: float) -> bool:
-        """Return True if an amount is in the limit."""
-        return self.least <= amount <= self.most
-
-
-def asked_limits(question: str) -> tuple[Limit, ...]:
-    """Return the limits that a question sets, such as `under 50 euros`."""
-    text = plain(question[-_QUESTION_CHARACTERS:])
-    return tuple(limit for found in _QUANTITY.finditer(text) if (limit := _limit(text, found)))
+def _joined(first: WrittenQuantity, last: WrittenQuantity, between: str) -> WrittenQuantity:
+    """Return the range of two quantities, or the list of them."""
+    low, high = min(first.low, last.low), max(first.high, last.high)
+    return WrittenQuantity(first.start, last.end, last.dimension, low, high, between.strip() in _LISTING)
 
 
 def record_quantities(text: str, metadata: Mapping[str, object]) -> list[Quantity]:
@@ -117,59 +153,78 @@ def record_quantities(text: str, metadata: Mapping[str, object]) -> list[Quantit
         text: The text of the record. If each line is a field, these fields count.
         metadata: Further fields.
     """
-    lines = text[:_LONGEST_RECORD].strip().split("\n")
-    fields = [(field[1], field[2]) for line in lines if (field := _FIELD.fullmatch(line))]
-    if len(fields) < max(_FEWEST_FIELDS, len(lines)):
-        fields = []
-    fields += [(name, str(value)) for name, value in metadata.items()]
-    return [one for name, value in dict(fields).items() for one in _field_quantities(name, value)]
+    lines = text[:_LONGEST_RECORD].strip().splitlines()
+    fields: dict[str, object] = {field[1]: field[2] or "" for line in lines if (field := _FIELD.fullmatch(line))}
+    if len(fields) < _FEWEST_FIELDS or not all(map(_FIELD.fullmatch, lines)):
+        fields = {}
+    fields |= metadata
+    return [one for name, value in fields.items() for one in _field_quantities(name, value)]
 
 
-def _field_quantities(name: str, value: str) -> Iterator[Quantity]:
-    if len(value) > _LONGEST_FIELD:
+def _field_quantities(name: str, written: object) -> Iterator[Quantity]:
+    value, names = plain(str(written)).strip(), words(_HUMP.sub(" ", name))
+    value_words = words(value) if len(value) <= _LONGEST_FIELD else []
+    if not value_words or (value[-1] in ".!?" and len(value_words) >= _FEWEST_SENTENCE_WORDS):
         return
-    value, name_words = plain(value), words(_HUMP.sub(" ", name))
-    if bare := _BARE_NUMBER.fullmatch(value):
-        units = [_UNITS[word] for word in name_words if word in _UNITS]
-        units += [("money", 1) for word in name_words if word in _MONEY_FIELDS]
-        for dimension, factor in units[:1]:
-            yield Quantity(dimension, _amount(bare[1], dimension) * factor, frozenset(map(key, name_words)))
+    if bare := _BARE.fullmatch(value):
+        if unit := _unit_of_field(names):
+            dimension, factor = unit
+            amounts = [_amount(number, dimension) * factor for number in (bare[1], bare[3] or bare[1])]
+            if isinstance(written, float):
+                amounts = [written * factor]
+            yield Quantity(dimension, min(amounts), max(amounts), frozenset(map(key, names)))
         return
-    for found in _QUANTITY.finditer(value):
-        dimension, factor = _UNITS[found["unit"] or found["sign"]]
-        around = words(value[: found.start()])[-2:] + words(value[found.end() :])[:3]
-        beside = frozenset(map(key, [*name_words, *around]))
-        for number in filter(None, (found["low"], found["number"] or found["signed"])):
-            yield Quantity(dimension, _amount(number, dimension) * factor, beside)
+    for one in written_quantities(value):
+        around = words(value[: one.start])[-2:] + words(value[one.end :])[:3]
+        beside = frozenset(map(key, [*names, *around]))
+        ends = [(one.low, one.low), (one.high, one.high)] if one.is_list else [(one.low, one.high)]
+        yield from (Quantity(one.dimension, *both, beside) for both in ends)
 
 
-def _limit(text: str, found: re.Match[str]) -> Limit | None:
-    """Return the limit that a question sets by a quantity, or None if it just names the quantity."""
-    dimension, factor = _UNITS[found["unit"] or found["sign"]]
-    amount = _amount(found["number"] or found["signed"], dimension) * factor
-    low = _amount(found["low"], dimension) * factor if found["low"] else amount
-    before, after = text[max(0, found.start() - _LONGEST_SIDE) : found.start()], text[found.end() :][:_LONGEST_SIDE]
-    if found["low"] and (_BETWEEN.search(before) or low < amount):
-        least, most, said = low, amount, _BETWEEN.search(before)
-    elif (said := _MOST.search(before)) or (said := _OR_LESS.match(after)):
-        least, most = float("-inf"), amount
-    elif (said := _LEAST.search(before)) or (said := _OR_MORE.match(after)):
-        least, most = amount, float("inf")
-    else:
+def _unit_of_field(names: list[str]) -> tuple[str, float] | None:
+    """Return the dimension and the factor of the bare numbers in a field, given the words of its name."""
+    if not names or names[-1] in _OTHER_FIELDS:
         return None
-    return Limit(dimension, least, most, frozenset(words(f"{found[0]} {said[0] if said else ''}")))
+    if not _MONEY_FIELDS.isdisjoint(names):
+        return "money", 1
+    if not _PER.isdisjoint(names):
+        return None
+    units = [one for one in names if one in _UNITS and (one != "min" or not _TIME_FIELDS.isdisjoint(names))]
+    # A name of one letter, such as `h`, says too little.
+    return _UNITS[units[-1]] if units and len("".join(names)) > 1 else None
+
+
+def _unit(found: re.Match[str]) -> tuple[str, float] | None:
+    """Return the dimension of a written number and its factor, or None if it has no unit."""
+    unit, scale = found["sign"] or found["unit"], found["scale"]
+    if not unit and scale in _UNITS:
+        unit, scale = scale, None
+    if not unit or (unit == "g" and not found["gap"] and len(found["number"]) == 1):
+        # `5G` is the name of a network.
+        return None
+    dimension, factor = _UNITS[unit]
+    if dimension != "money" and found.string.startswith("/", found.end()):
+        return None
+    return dimension, factor * _SCALES.get(scale or "", 1)
+
+
+def _value(found: re.Match[str], unit: tuple[str, float]) -> float:
+    dimension, factor = unit
+    return _amount(found["number"], dimension) * factor
 
 
 def _amount(number: str, dimension: str) -> float:
-    """Return the value of a number such as 1,299.00 or 1.299,00. A lone comma or point is the one of decimals.
+    """Return the value of a number such as 1,299.00, 1.299,00 or 1 299. A lone comma or point is the one of decimals.
 
-    Before three digits, it divides thousands: a comma always does, and a point does in sums of money.
+    Before three digits, it divides thousands: a comma always does, and a point does in sums of money. After 0, neither
+    does.
     """
+    number = re.sub(r"[ '’]", "", re.sub("^[−–]", "-", number))
     mark = max(number.rfind(","), number.rfind("."))
     if mark < 0:
         return float(number)
     is_thousands = len(number) - mark == len(",000") and (number[mark] == "," or dimension == "money")
-    if is_thousands or number.count(number[mark]) > 1:
+    if (is_thousands and number[:mark].strip("-0")) or number.count(number[mark]) > 1:
         mark = len(number)
     whole = number[:mark].replace(",", "").replace(".", "")
     return float(f"{whole}.{number[mark + 1 :] or 0}")

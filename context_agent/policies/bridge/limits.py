@@ -12,7 +12,8 @@ from typing import Self
 
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.editions import falling, relevant_rows
-from context_agent.text.quantities import Limit, Quantity, asked_limits, record_quantities
+from context_agent.text.asked_limits import Limit, asked_limits
+from context_agent.text.quantities import Quantity, record_quantities
 from context_agent.text.words import key
 
 
@@ -50,18 +51,24 @@ class Limits:
         by_score = sorted(stated, key=lambda row: -scores[row])
         said = frozenset[str]().union(*(limit.words for limit in self._limits))
         rows = relevant_rows(self._notes, by_score, said)
+        fits = {row: self._fit(stated[row]) for row in rows}
         scores = scores.copy()
-        if inside := [row for row in rows if self._are_met(stated[row])]:
-            order = list(dict.fromkeys([*inside, *rows]))
-            scores[order] = falling(scores[rows])
+        if len(set(fits.values())) > 1:
+            scores[sorted(rows, key=lambda row: -fits[row])] = falling(scores[rows])
         return scores
 
-    def _are_met(self, stated: Sequence[Quantity]) -> bool:
-        """Return True if quantities are in the limits. Those beside words of the question count, if there are any."""
+    def _fit(self, stated: Sequence[Quantity]) -> int:
+        """Return 2 if quantities are in the limits, 1 if the right ones may be, and 0 if they are not.
+
+        Those beside words of the same part of the question count. If there are none, those beside other words of the
+        question count, and otherwise all, such as the price and the deposit for `under 50 euros`.
+        """
+        fit = 2
+        asked = self._notes.question.key_set.difference(*(map(key, limit.words) for limit in self._limits))
         for limit in self._limits:
-            asked = self._notes.question.key_set.difference(map(key, limit.words))
             same = [one for one in stated if one.dimension == limit.dimension]
-            beside = [one for one in same if not asked.isdisjoint(one.beside)]
-            if same and not any(limit.includes(one.amount) for one in beside or same):
-                return False
-        return True
+            near = [one for one in same if not asked.isdisjoint(limit.beside & one.beside)]
+            beside = near or [one for one in same if not asked.isdisjoint(one.beside)] or same
+            met = [limit.includes(one) for one in beside]
+            fit = min(fit, all(met) + any(met) if met else fit)
+        return fit

@@ -26,6 +26,7 @@ def best(documents, question, count):
     [
         ("tent under 300 euros", "Tarn Fell Moss"),
         ("tent for at least 700 €", "Heath Crag"),
+        ("tent, no heavier than 2 kg", "Tarn Fell"),
         ("tent between 400 and 500 euros", "Drift Ridge"),
         ("tent of at least 3 kg under 400 euros", "Moss Drift"),
     ],
@@ -40,6 +41,20 @@ def test_a_limit_may_be_for_a_field_of_the_metadata():
         for number, name in enumerate(NAMES, start=1)
     ]
     assert best(documents, "tent over 650 euros", 2) == {"Heath", "Crag"}
+
+
+def test_the_number_beside_words_of_the_question_counts():
+    """Otherwise a tent whose price and deposit are within the limit comes before one whose deposit alone is."""
+    documents = [
+        Document(name, f"kind: tent\nprice_eur: {100 * number}\ndeposit: {50 - number} €", name)
+        for number, name in enumerate(NAMES, start=1)
+    ]
+    assert best(documents, "tent under 300 euros", 3) == {"Tarn", "Fell", "Moss"}
+    assert best(documents, "tent with a deposit under 44 euros, price at least 600 euros", 3) == {
+        "Brook",
+        "Heath",
+        "Crag",
+    }
 
 
 def test_a_rule_keeps_its_place():
