@@ -98,7 +98,8 @@ _SIDES = re.compile(
     r"|(?P<before>(?:until )?before|prior to|earlier than|older than|preceding|vor|avant|antes d\w+|anterior\w* a"
     r"|prima d\w+|voor|przed|перед|раньше|ранее)"
     r")(?! (?!spring|beginning)[a-z]{2,15}ing\b)"
-    r"(?: (?!\d|(?:in|during|im|en|em|nel|w|в|to|auf|vers|you|we|they|he|she|it|my|your|our)\b)[^\s,;.:?!]{1,20}){0,4}"
+    r"(?: (?!\d|(?:in|during|im|en|em|nel|w|в|to|auf|vers|you|we|they|he|she|it|my|your|our|before|after|until)\b)"
+    r"[^\s,;.:?!]{1,20}){0,4}"
     r" ?\Z"
 )
 """Words before an age that say on which side of it the asked editions are, without accents.
@@ -152,10 +153,12 @@ _BETWEEN = re.compile(
     r"(?: [^\W\d]{1,12}){0,3} ?\Z"
 )
 """Words before two ages that are the ends of a range, although `and` stands between them."""
-_JOINED_MONTH = re.compile(
+_MONTH_BEFORE = (
     r"(?:(?<!\d)(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)? (?:(?:of|de) )?)?(?P<month>[^\W\d_]{3,12})\.?"
-    rf"(?: (?P<day_after>\d{{1,2}})(?:st|nd|rd|th)?)?{JOINT}(?:[^\W\d_]{{1,5}} ){{0,2}}\Z"
+    r"(?: (?P<day_after>\d{1,2})(?:st|nd|rd|th)?)?"
 )
+_JOINED_MONTH = re.compile(rf"{_MONTH_BEFORE}{JOINT}(?:[^\W\d_]{{1,5}} ){{0,2}}\Z")
+_LISTED_MONTH = re.compile(rf"{_MONTH_BEFORE} ?, (?:[^\W\d_]{{1,5}} ){{0,2}}\Z")
 _JOINED_DAY = re.compile(rf"(?<!\d)(?P<day>\d{{1,2}})(?:st|nd|rd|th|er|\.)?{JOINT}(?:[^\W\d_]{{1,3}} )?\Z")
 _MONTH_AFTER = re.compile(
     r" ?(?:から|到|至|부터|에서|[-~〜–]) ?(?P<month>\d{1,2})[月월](?: ?(?P<day>\d{1,2})[日号일])?"
@@ -349,13 +352,16 @@ def _named_ages(text: str) -> Iterator[WrittenAge]:
 
 
 def _joined(text: str, start: int, age: tuple[int, ...]) -> Iterator[WrittenAge]:
-    """Yield the month or the day before a date that shares its year, as in `from March to May 2023`."""
+    """Yield the months or the day before a date that share its year, as in `from March to May 2023`."""
     near = start - _LONGEST_SIDE
     year, month, day = (*age, *[0] * DATE_NUMBERS)[:DATE_NUMBERS]
     found = _JOINED_MONTH.search(text, near, start)
     first = month_number(found["month"]) if found and month else 0
-    if found and first:
-        other = trimmed((year - (first > month), first, int(found["day"] or found["day_after"] or 0)))
-        yield WrittenAge(*found.span(), "date", other, other)
-    elif (found := _JOINED_DAY.search(text, near, start)) and int(found["day"]) in range(1, day):
+    if not first and (found := _JOINED_DAY.search(text, near, start)) and int(found["day"]) in range(1, day):
         yield WrittenAge(*found.span(), "date", *[(year, month, int(found["day"]))] * 2)
+    while found and first:
+        year, month = year - (first > month), first
+        other = trimmed((year, month, int(found["day"] or found["day_after"] or 0)))
+        yield WrittenAge(*found.span(), "date", other, other)
+        found = _LISTED_MONTH.search(text, near, found.start())
+        first = month_number(found["month"]) if found else 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from datetime import date
 from ipaddress import IPv4Address
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
@@ -174,13 +175,13 @@ def _said_ages(text: str, metadata: Mapping[str, object]) -> Iterator[str]:
 def _of_first_lines(text: str) -> Edition | None:
     """Return the edition by a short first line with a month or a day, as of a newsletter.
 
-    Below a heading without a date, the next line counts, too, unless it is a sentence.
+    Below a heading without a date, the next line counts, too. A line of a sentence does not.
     """
     line, mark, rest = text[:_HEAD_CHARACTERS].lstrip().partition("\n")
-    lines = [line] if mark else []
+    lines = [line] if mark and not rest[:1].islower() else []
     if line.startswith("#"):
-        below, mark, _ = rest.lstrip().partition("\n")
-        lines += [below] if mark and below[-1:] not in _SENTENCE_ENDS else []
+        below, mark, rest = rest.lstrip().partition("\n")
+        lines += [below] if mark and below[-1:] not in _SENTENCE_ENDS and not rest[:1].islower() else []
     editions = (_edition(line, "") for line in lines if len(line) <= _LONGEST_FIRST_LINE)
     return next((one for one in editions if one and one.dates and len(one.dates[1]) > 1), None)
 
@@ -190,12 +191,12 @@ def _dates_in(text: str) -> Iterator[WrittenAge]:
     numbers = [found.span() for found in _VERSION.finditer(text)]
     taken: list[tuple[int, int]] = []
     found = [WrittenAge(start, end, "date", first, last) for start, end, first, last in periods(text)]
-    found += map(_in_week, _WEEK.finditer(text))
-    for date in dates(text):
-        if not any(start < date.start < end for start, end in numbers):
-            reading = date.readings[0]
+    found += filter(None, map(_in_week, _WEEK.finditer(text)))
+    for day in dates(text):
+        if not any(start < day.start < end for start, end in numbers):
+            reading = day.readings[0]
             age = trimmed((int(reading[:4]), int(reading[4:6]), int(reading[6:] or 0)))
-            found.append(WrittenAge(date.start, date.end, "date", age, age))
+            found.append(WrittenAge(day.start, day.end, "date", age, age))
     years = [(*year.span(), int(year[1])) for year in _YEAR.finditer(text)]
     for month in _MONTH.finditer(text):
         age = (int(month["year"]), int(month["month"] or month["padded"]))
@@ -207,11 +208,13 @@ def _dates_in(text: str) -> Iterator[WrittenAge]:
             yield one
 
 
-def _in_week(week: re.Match[str]) -> WrittenAge:
-    """Return the age of a week. Its month is about right, and its number stands for the day."""
+def _in_week(week: re.Match[str]) -> WrittenAge | None:
+    """Return the days of a week as ISO 8601 counts it. If the year has no such week, return None."""
     year, number = int(week["year"] or week["year_first"]), int(week["number"] or week["number_last"])
-    age = (year, number * 12 // 54 + 1, number)
-    return WrittenAge(*week.span(), "date", age, age)
+    with suppress(ValueError):
+        first, last = (date.fromisocalendar(year, number, day) for day in (1, 7))
+        return WrittenAge(*week.span(), "date", first.timetuple()[:DATE_NUMBERS], last.timetuple()[:DATE_NUMBERS])
+    return None
 
 
 def _versions_in(text: str, taken: list[tuple[int, int]]) -> Iterator[WrittenAge]:
