@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import asdict, dataclass
 from datetime import timedelta
@@ -150,7 +150,11 @@ class StopBySigterm(_Callback):  # type: ignore[misc]  # the base has no types
     def _request(self, *_: Any) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         self._requested = True
-        self._note("SIGTERM arrived, so the run stops after this update. To stop it at once, send the signal again.")
+        # Even if nobody reads the notes any more, or the signal interrupted another note, the run saves a checkpoint.
+        with suppress(OSError, RuntimeError):
+            self._note(
+                "SIGTERM arrived, so the run stops after this update. To stop it at once, send the signal again."
+            )
 
 
 class WarmupCheck(_Callback):  # type: ignore[misc]  # the base has no types

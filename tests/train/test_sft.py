@@ -178,6 +178,20 @@ def test_sigterm_stops_a_run_after_the_update_and_it_resumes_with_the_same_files
     assert any(note.startswith("SIGTERM arrived") for note in notes)
 
 
+def test_sigterm_saves_a_checkpoint_if_nobody_reads_the_notes():
+    from context_agent.train.training_run import StopBySigterm
+
+    def note(text: str) -> None:
+        raise BrokenPipeError(text)
+
+    control = SimpleNamespace()
+    stop = StopBySigterm(SimpleNamespace(accelerator=SimpleNamespace(num_processes=1)), note)
+    with stop.listening():
+        signal.raise_signal(signal.SIGTERM)
+    stop.on_step_end(None, SimpleNamespace(global_step=1, max_steps=2), control)
+    assert (control.should_save, control.should_training_stop) == (True, True)
+
+
 @pytest.mark.parametrize(
     ("full", "saved"), [("final", "The state of update 1 is saved.*add --resume"), ("", "No update is saved yet")]
 )
