@@ -79,6 +79,8 @@ class BackgroundLines(logging.Handler):
             self._lines.put_nowait(self.format(record).encode() + b"\n")
         except queue.Full:
             self._lost += 1
+        except Exception:  # noqa: BLE001 - as all handlers of `logging` do, since a wrong record must fail no request
+            self.handleError(record)
 
     def flush(self) -> None:
         """Wait until all lines are written, but not long. `logging` calls this at the end of the process."""

@@ -44,3 +44,12 @@ def test_a_reader_that_goes_away_does_not_stop_what_logs() -> None:
         handler.emit(logging.makeLogRecord({"msg": "request"}))
     handler.flush()
     assert not handler._lines.unfinished_tasks
+
+
+def test_a_record_that_cannot_be_written_fails_no_request(capfd: pytest.CaptureFixture[str]) -> None:
+    read, write = os.pipe()
+    handler = BackgroundLines(write)
+    handler.setFormatter(JsonLines())
+    handler.handle(logging.makeLogRecord({"msg": "%d requests", "args": ("many",)}))
+    assert "--- Logging error ---" in capfd.readouterr().err
+    os.close(read)
