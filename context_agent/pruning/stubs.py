@@ -6,10 +6,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
-_IDS = r"p(\d{1,9})\b(?: ?[-\u2010-\u2014] ?p?(\d{1,9})\b| (?:to|through) p(\d{1,9})\b)?"
+_IDS = r"p(\d{1,9})\b(?:-(\d{1,9})\b|(?: ?[-\u2010-\u2014] ?| (?:to|through) )p(\d{1,9})\b)?"
 """An id or a range of ids, as models write it: `p3`, `p3-p5`, `p3-5`, or `p3 to p5`."""
-_BETWEEN = r"(?:,? {1,3}and {1,3}|[\s,;&\"'`*\\\[\]\u3001\uff0c\uff1b-]{1,8})"
-"""What may be between two ids: commas, the marks of lists in JSON and in Markdown, or `and`."""
+_BETWEEN = r"(?:(?:,? {1,3}(?:and|or) {1,3}|[\s,;&/\"'`*\\\[\]\u3001\uff0c\uff1b-]{1,8})(?:passages? )?)"
+"""What may be between two ids: commas, the marks of lists in JSON and in Markdown, `and` or `or`."""
 _REQUEST = re.compile(rf"\brestore\W{{1,8}}(?:(?:passages?|ids?)\W{{1,3}})?(?P<ids>{_IDS}(?:{_BETWEEN}{_IDS})*+)", re.I)
 _ID_RANGE = re.compile(_IDS, re.I)
 _LOOKS_LIKE_STUB = re.compile(
@@ -67,8 +67,8 @@ def _requested(text: str) -> Iterator[range]:
     """
     for request in _REQUEST.finditer(text):
         for first, *last in _ID_RANGE.findall(request["ids"]):
-            if numbers := range(int(first), int("".join(last) or first) + 1)[:LONGEST_RANGE]:
-                yield numbers
+            low, high = sorted((int(first), int("".join(last) or first)))
+            yield range(low, high + 1)[:LONGEST_RANGE]
 
 
 def id_ranges(ids: Sequence[str]) -> str:
