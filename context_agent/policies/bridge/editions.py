@@ -34,7 +34,7 @@ GENERAL_WORDS = frozenset(
 NEAR_SCORE = 0.05
 """The share of the best score that a relevant text has, if the titles do not say that the texts are a series."""
 MOST_LIFTED = 4
-"""The most texts of a time or of some versions whose score rises to the best one of their series."""
+"""Maximum number of texts of a time or of some versions whose score rises to the best one of their series."""
 YEARS_BEYOND, RELEASES_BEYOND = 3, (1, 2, 3, 5, 8, 13)
 """How far beyond the editions that were seen the searches look."""
 MONTHS = (
