@@ -16,7 +16,7 @@ from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.networks import document_rows
 from context_agent.text.asked_editions import AgeRange, AskedEditions, asked_editions
 from context_agent.text.editions import Edition
-from context_agent.text.words import STOP_WORDS, key
+from context_agent.text.words import key
 
 BEST_DOCUMENTS = 5
 """How many of the best documents tell which series the question is about."""
@@ -31,6 +31,10 @@ GENERAL_WORDS = frozenset(
     "agreed attend change contain decide decision discuss happen include meet meeting mention new report".split()
 )
 """Words that a question about a meeting or a release has, and that name no subject of its text."""
+LINKING_WORDS = frozenset("a an and at for in of on the".split())
+"""Words that titles of one series may have or not, as in `Minutes of the council` and `Council minutes`."""
+DIRECTIONS = ("from", "to")
+"""Words that give the order of a title a meaning, as in `Trains from Bonn to Rome`."""
 NEAR_SCORE = 0.05
 """The share of the best score that a relevant text has, if the titles do not say that the texts are a series."""
 MOST_LIFTED = 4
@@ -176,7 +180,9 @@ class Editions:
         series: dict[Series, list[int]] = {}
         untitled: dict[Series, list[int]] = {}
         for row, found in self._editions().items():
-            title_words = frozenset(found.series.split()) - STOP_WORDS or frozenset([found.series])
+            title_words = frozenset(found.series.split()) - LINKING_WORDS
+            if not title_words or not title_words.isdisjoint(DIRECTIONS):
+                title_words = frozenset([found.series])
             title = titles.setdefault(title_words, found.series)
             series.setdefault((title, found.kind), []).append(row)
             if not found.is_titled:

@@ -160,6 +160,21 @@ def test_titles_with_the_same_words_in_another_order_are_one_series():
     assert {one.id for one in last.documents[:3]} == {"2022", "2023", "2024"}
 
 
+def test_titles_that_differ_in_a_word_with_a_meaning_are_several_series():
+    """The newest trains from Bonn are no later edition of those to Bonn."""
+    documents = [
+        Document(f"{way} {month}", f"The first train goes at {hour}.10.", f"Trains {way} Bonn, {month} 2023")
+        for way, months in (("to", "January February March April"), ("from", "January February March April May June"))
+        for hour, month in enumerate(months.split(), start=5)
+    ]
+    documents += [
+        Document(name, f"The {name} is closed.", f"Report on the {name}") for name in "gate weir barn".split()
+    ]
+    agent = SearchAgent(MemoryCorpus(documents), effort="fast")
+    result = agent.search("When does the first train go in the latest edition of trains to Bonn?")
+    assert result.documents[0].id == "to April"
+
+
 def test_one_named_date_asks_for_no_further_searches(corpus):
     agent = SearchAgent(corpus, effort="fast")
     named = agent.search("What did the parish council discuss in May 2022?")
