@@ -22,7 +22,7 @@ _NEWEST = re.compile(
     r"\b(?:today|now|jetzt|maintenant|ahora|adesso|agora|teraz|сеичас)(?= *[?.!]*$)"
     r"|\b(?:the|'s|its|their|your|our|my) last (?!(?:year|half|quarter|month|week|night|names?|few|two|three|resort"
     r"|minute|digits?|characters?|lines?|steps?|rows?|columns?|pages?)\b|\d)\w"
-    r"|^last (?:version|release|update|meeting|minutes|report)\b"
+    r"|^ last (?:version|release|update|meeting|minutes|report)\b"
     # German; French, Spanish, Portuguese and Italian; Dutch and Scandinavian; Polish; Russian and Ukrainian.
     r"|\b(?:neue?ste[nrs]?|jungste[nrs]?|letzte[nrs]?|zuletzt|aktuell\w*|derzeit\w*"
     r"|dernier\w*|plus recente?s?|actuel\w*|ultim[aoie]s?|mas recientes?|mais recentes?|atua(?:l|is)|piu recent[ei]"

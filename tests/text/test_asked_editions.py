@@ -24,6 +24,7 @@ from tests.support.growth import MOST_GROWTH, growth
         "Какая последняя версия?",
         "最新のリリースで何が変わりましたか",
         "What does a wash cost now?",
+        "Last update of the plan",
         "Wo ist das Lager jetzt?",
         "latest release\n",
     ],
