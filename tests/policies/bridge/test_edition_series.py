@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, analyze_question
 from context_agent.policies.bridge.editions import MONTHS as EVERY
-from context_agent.policies.bridge.editions import Editions
+from context_agent.policies.bridge.editions import Editions, falling, relevant_rows
 from context_agent.text.editions import edition
 
 
@@ -199,3 +199,35 @@ def test_equal_scores_become_different():
     titles = [f"Minutes 2021-0{month}-05" for month in (3, 4, 5)]
     scores = editions("since May 2021", *titles).reordered(np.ones(3))
     assert scores[2] > scores[0] > scores[1] >= 1
+
+
+def test_the_texts_of_a_time_get_nearly_the_best_score_if_they_are_relevant_and_few():
+    texts = [(f"Minutes 2021-0{month}-05", "Rain.") for month in range(1, 8)]
+    scores = editions("rain since February 2021", *texts).reordered(np.linspace(1, 0.4, 7))
+    assert np.flatnonzero(scores > 0.99).tolist() == [0, 1, 2, 3, 4]
+    texts[0] = ("Minutes 2021-01-05", "Rain and snow.")
+    scores = editions("rain and snow since February 2021", *texts).reordered(np.linspace(1, 0.4, 7))
+    assert np.flatnonzero(scores > 0.99).tolist() == [1]
+
+
+def test_texts_exchange_their_scores_if_one_edition_is_asked_for():
+    texts = [(f"Minutes 2021-0{month}-05", "Rain.") for month in (3, 4, 5)]
+    scores = editions("rain in the latest minutes", *texts).reordered(np.array([3.0, 2.0, 1.0]))
+    assert scores.tolist() == [2, 1, 3]
+
+
+def test_texts_of_the_last_two_are_relevant_if_they_cover_as_much_as_the_best_of_all():
+    texts = [(f"Minutes 2021-0{4 + row % 2}-05", "Rain.", str(row)) for row in range(5)]
+    texts.append(("Minutes 2021-04-05", "Rain and snow."))
+    assert order("rain and snow in the last two minutes", *texts)[0] == 5
+
+
+def test_the_first_scores_of_a_level_become_nearly_equal():
+    above = np.nextafter(3, 4)
+    assert falling(np.array([1.0, 3.0, 2.0])).tolist() == [3, 2, 1]
+    assert falling(np.array([1.0, 3.0, 2.0]), 2).tolist() == [above, 3, 1]
+
+
+def test_of_no_texts_none_is_relevant():
+    notes = SimpleNamespace(question=analyze_question("rain", lambda terms: np.ones(len(terms))), candidates=[])
+    assert relevant_rows(notes, [], frozenset()) == []
