@@ -157,7 +157,7 @@ class Captions:
         self._has_comments = _has_comments(_outside(text, self.fences))
         self._marks: list[str] = []
         self.sections: dict[int, tuple[int, int, str]] = {}
-        tags = [bound for match in _GAME_TAGS.finditer(text) for bound in (match.start() - 1, match.end())]
+        tags = [bound for match in _GAME_TAGS.finditer(text) for bound in match.span()]
         sections = (match for match in _SECTION.finditer(text) if bisect_right(tags, match.start()) % 2 == 0)
         self._sections = [(match.start(), match["name"]) for match in sections]
         self._has_nodes = NODE_HEADING.search(text) is not None
@@ -230,7 +230,7 @@ class Captions:
             parts += [name] if section >= self._titled else []
         parts += self._headings_before(start)
         above = self._lines_above(start)
-        if entry is not None and entry < start:
+        if entry is not None:
             line = self._text[entry : min(start, entry + WIDEST_INDENT + LONGEST_LABEL)].partition("\n")[0]
             first_line = indented(line)[1][:LONGEST_LABEL].strip(ENDS)
             parts += [] if any(map(first_line.startswith, above)) else [first_line]

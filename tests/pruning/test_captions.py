@@ -338,6 +338,8 @@ def test_headings_without_a_level_follow_each_other() -> None:
     text = "[1] RootWebArea 'x'\n\t[2] heading 'Port'\n\t\t[3] link 'Open'\n\t[4] heading 'Sun'\n\t\t[5] link 'Shine'"
     captions = Captions(text)
     assert captions.caption(text.index("\t[5]") - 1).startswith("Sun")
+    text = '- heading "Port" [level=9]\n- heading "Sun"\n- link "Shine"'
+    assert Captions(text).caption(text.index("- link")) == "Sun"
 
 
 def test_closing_lines_and_tags_are_no_names() -> None:
@@ -463,6 +465,12 @@ def test_sections_and_hits_begin_at_their_heads() -> None:
         pytest.param(["Harbors\n====\n"], "", id="a rule that is three characters shorter"),
         pytest.param(["Sun\n===\n"], "Sun", id="the shortest rule"),
         pytest.param(["Sun\n==\n"], "", id="a rule that is too short"),
+        pytest.param(['[Event "Sun"]\n', "1. e4\n"], '[Event "Sun"]', id="the tags of a game are no section"),
+        pytest.param(
+            ['[Event "Sun"]\n1. e4\n\n', "[quay]\n"],
+            '[Event "Sun"] 1. e4 quay',
+            id="a section after the tags of a game",
+        ),
         pytest.param(
             ["class Quay(\n Port,\n):\n    "], "class Quay", id="a bracket closes what is one space further in"
         ),
@@ -473,6 +481,61 @@ def test_sections_and_hits_begin_at_their_heads() -> None:
 )
 def test_what_a_caption_says(blocks: list[str], caption: str) -> None:
     assert caption_after(*blocks) == caption
+
+
+@pytest.mark.parametrize(
+    ("block", "level", "lines"),
+    [
+        ("# Port\n", 1, "# Port\n"),
+        ("1. Sun\n\n", 0, "1. Sun\n"),
+        ("<h2>\nQ</h2>\n", 2, "<h2>\nQ</h2>\n"),
+        ("Port\n====\n", 1, "Port\n====\n"),
+        ("\\section{Quay}\n", 3, "\\section{Quay}\n"),
+        ("<document>\n", 0, "<document>\n"),
+        (".SH A\n", 1, ".SH A\n"),
+        ("commit 0a1b2c3\nAuthor: A\n\n    Open\n\n    It rained.\n", 0, "commit 0a1b2c3\nAuthor: A\n\n    Open\n"),
+    ],
+)
+def test_a_section_begins_with_the_lines_of_its_title(block: str, level: int, lines: str) -> None:
+    before = "Fog.\n\n"
+    text = f"{before}{block}It rained.\n\nIt snowed."
+    captions = Captions(text)
+    captions.begin(len(before), len(before + block))
+    ((start, (own, body, _)),) = captions.sections.items()
+    assert (own, text[start:body]) == (level, lines)
+
+
+def test_a_title_at_the_end_of_a_text_ends_there() -> None:
+    captions = Captions("# Port")
+    captions.begin(0, len("# Port"))
+    assert captions.sections == {0: (1, len("# Port"), "Port")}
+
+
+def test_a_rule_of_three_tildes_below_a_title_begins_no_code() -> None:
+    assert Captions("Sun\n~~~\n\nIt rained.\n").fences == []
+
+
+@pytest.mark.parametrize(
+    ("text", "heads"),
+    [
+        ("# Rain\nexport A=1\nexport B=2\n# Ships", ["# Rain", "# Ships"]),
+        ("# Rain\n\n# Ships\nexport A=1\nexport B=2\nexport C=3\n", ["# Rain", "# Ships"]),
+    ],
+)
+def test_a_comment_is_not_joined_with_one_elsewhere(text: str, heads: list[str]) -> None:
+    assert [text[head:].splitlines()[0] for head in sorted(Captions(text).heads())] == heads
+
+
+def test_the_rest_of_an_entry_below_a_title_has_both_names_once() -> None:
+    entry = f"ERROR {'request of Ana failed ' * 5}"
+    text = f"# Port\n{entry}\nIt stopped.\n\tat step\n"
+    captions = Captions(text)
+    captions.begin(0, len(text))
+    assert captions.caption(text.index("It stopped"), entry=len("# Port\n")) == entry[:LONGEST_LABEL].strip()
+    short = f"# Port\n{entry[:80]}\n\tat step\n"
+    captions = Captions(short)
+    captions.begin(0, len(short))
+    assert captions.caption(short.index("\tat"), entry=len("# Port\n")) == f"Port {entry[:60]}".strip()
 
 
 def test_the_rest_of_a_long_log_entry_has_its_first_line_and_not_the_next_entry() -> None:
