@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import runpy
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -119,6 +120,19 @@ def test_a_run_of_several_systems_is_not_compared(policy_run: Path) -> None:
     process = subprocess.run(line, capture_output=True, text=True, check=False)
     assert process.returncode == 1
     assert "has 2 systems (agent in a window of 32,768; hybrid" in process.stderr
+
+
+def test_a_folder_without_a_run_is_not_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = str(RECIPES / "compare-policies" / "difference.py")
+    nowhere = str(tmp_path / "nowhere")
+    for arguments, message in (
+        ([], "difference.py RUN_A RUN_B"),
+        ([nowhere], "difference.py RUN_A RUN_B"),
+        ([nowhere, nowhere], "nowhere has no records"),
+    ):
+        monkeypatch.setattr(sys, "argv", [program, *arguments])
+        with pytest.raises(SystemExit, match=message):
+            runpy.run_path(program, run_name="__main__")
 
 
 def compared(first: Path, second: Path) -> str:

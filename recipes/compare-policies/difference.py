@@ -21,11 +21,12 @@ METRIC = "recall@5"
 
 def recall(folder: Path) -> dict[str, float]:
     """Return the recall of each question that has gold."""
-    records = list(read_records(folder))
+    if not (records := read_records(folder)):
+        sys.exit(f"{folder} has no records of an evaluation. Pass the --out folder of a finished `ctx1 eval`.")
     systems = sorted({f"{record.system} in a window of {record.window:,}" for record in records})
     if len(systems) > 1:
         sys.exit(
-            f"{folder} has {len(systems)} systems ({'; '.join(systems)}): evaluate one of them, with its own --out"
+            f"{folder} has {len(systems)} systems ({'; '.join(systems)}). Evaluate one of them, with its own --out."
         )
     values: dict[str, list[float]] = {}
     for record in records:
@@ -39,7 +40,7 @@ def main(first: Path, second: Path) -> None:
     a, b = recall(first), recall(second)
     shared = sorted(a.keys() & b.keys())
     if not shared:
-        sys.exit(f"{first} and {second} share no question with {METRIC}: evaluate both on the same file")
+        sys.exit(f"{first} and {second} share no question with {METRIC}. Evaluate both on the same file.")
     difference = Figure.of([b[question] - a[question] for question in shared])
     same = difference.low == difference.high == 0
     verdict = "the two find the same" if same else "chance explains the difference"
@@ -52,4 +53,6 @@ def main(first: Path, second: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:3]))
+    if len(sys.argv) != 3:
+        sys.exit("python recipes/compare-policies/difference.py RUN_A RUN_B")
+    main(*map(Path, sys.argv[1:]))
