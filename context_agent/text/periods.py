@@ -63,6 +63,8 @@ _OTHER_MEANINGS = {
 JOINTS = frozenset(
     "and to until till through thru or und bis oder et a au ou y al hasta o e ed ao ate en tot i do и по до или".split()
 )
+LISTING = frozenset("and or und oder et ou y e ed o en i и или &".split())
+"""The joints that may also list two times. Only words before them, such as `between`, then make a range."""
 JOINT = rf"(?: (?:{'|'.join(sorted(JOINTS))}) | ?[-–—&] ?)"
 """What stands between the two ends of a range."""
 _LONGEST_NAME = 100
@@ -106,13 +108,12 @@ def periods(text: str) -> Iterator[Period]:
             if not year % 10:
                 yield Period(start, end, (year,), (year + 9,))
             continue
-        months = _months_after(found)
-        if not months and (before := _months_before(text[max(0, start - _LONGEST_NAME) : start])):
-            months, length = before
-            start -= length
-        if months:
-            first, last = months
-            yield Period(start, end, (year, first), (year + (last > _LAST_MONTH), (last - 1) % _LAST_MONTH + 1))
+        if months := _months_after(found):
+            yield _period(start, end, year, *months)
+        elif parts := _parts_before(text[max(0, start - _LONGEST_NAME) : start]):
+            for number, (first, last, length) in enumerate(parts, start=1):
+                ends = end if number == len(parts) else start - parts[number][2]
+                yield _period(start - length, ends, year, first, last)
         elif found["next"] and not found["stroke"]:
             last_year = year + 1 if found["next"] == str(year + 1)[2:] else int(found["next"])
             if year < last_year <= year + _MOST_YEARS:
@@ -131,24 +132,35 @@ def _months_after(year: re.Match[str]) -> tuple[int, int] | None:
     return _season(_SEASONS[year["season"]]) if year["season"] else None
 
 
-def _months_before(text: str) -> tuple[tuple[int, int], int] | None:
-    """Return the first and the last month of the part of a year that ends a text, and the length of its words."""
+def _period(start: int, end: int, year: int, first: int, last: int) -> Period:
+    return Period(start, end, (year, first), (year + (last > _LAST_MONTH), (last - 1) % _LAST_MONTH + 1))
+
+
+def _parts_before(text: str) -> list[tuple[int, int, int]]:
+    """Return the parts of a year that end a text: their first and last months, and the lengths of the text from them.
+
+    Two parts are returned if they are listed and do not follow each other.
+    """
     found = list(_WORD.finditer(text))
     before = [word[0] for word in found]
     filler = ""
     while before and before[-1] in _FILLERS | _STROKES:
         filler = before.pop()
     if before and before[-1] in _OTHER_MEANINGS.get(filler, ()):
-        return None
+        return []
     if not (months := _last_part(before)):
-        return None
+        return []
     first, last, count = months
-    if len(before) > count and before[-count - 1] in JOINTS | _STROKES:
+    length = len(text) - found[len(before) - count].start()
+    if len(before) > count and (joint := before[-count - 1]) in JOINTS | _STROKES:
         # Of `second and third quarter`, the first part has no noun.
         joined = [*before[: -count - 1], *before[len(before) - count + 1 :]]
         if other := _last_part(joined):
-            first, count = min(first, other[0]), other[2] + 2
-    return (first, last), len(text) - found[len(before) - count].start()
+            longer = len(text) - found[len(before) - other[2] - 2].start()
+            if joint in LISTING and other[1] + 1 < first:
+                return [(*other[:2], longer), (first, last, length)]
+            return [(min(first, other[0]), last, longer)]
+    return [(first, last, length)]
 
 
 def _last_part(before: list[str]) -> tuple[int, int, int] | None:

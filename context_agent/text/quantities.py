@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from context_agent.text.normalization import plain
-from context_agent.text.periods import JOINT
+from context_agent.text.periods import JOINT, LISTING
 from context_agent.text.words import key, words
 
 _UNITS = {
@@ -77,8 +77,6 @@ _WRITTEN = re.compile(
 )
 """A number that may have a unit. Without one, it may be the first end of a range, such as `5 to 7 kg`."""
 _JOINT = re.compile(JOINT)
-_LISTING = frozenset("and or & und oder et ou y e ed o en i и или".split())
-"""What stands between two numbers that are not the ends of a range."""
 _BARE = re.compile(rf" *({_NUMBER})(?:(?P<joint>{JOINT})({_NUMBER}))?(?:,-{{1,2}})? *")
 _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _LONGEST_FIELD, _LONGEST_RECORD = 80, 4_000
@@ -132,7 +130,7 @@ def written_quantities(text: str) -> list[WrittenQuantity]:
             other = _value(before, unit)
             if has_unit and written[-1].dimension == unit[0]:
                 quantity = _joined(written.pop(), quantity, between)
-            elif not has_unit and (other < amount or between.strip() in _LISTING):
+            elif not has_unit and (other < amount or between.strip() in LISTING):
                 quantity = _joined(quantity._replace(start=before.start(), low=other, high=other), quantity, between)
         written.append(quantity)
     return written
@@ -141,7 +139,7 @@ def written_quantities(text: str) -> list[WrittenQuantity]:
 def _joined(first: WrittenQuantity, last: WrittenQuantity, between: str) -> WrittenQuantity:
     """Return the range of two quantities, or the list of them."""
     low, high = min(first.low, last.low), max(first.high, last.high)
-    return WrittenQuantity(first.start, last.end, last.dimension, low, high, between.strip() in _LISTING)
+    return WrittenQuantity(first.start, last.end, last.dimension, low, high, between.strip() in LISTING)
 
 
 def record_quantities(text: str, metadata: Mapping[str, object]) -> list[Quantity]:
