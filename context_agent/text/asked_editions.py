@@ -143,9 +143,10 @@ _QUANTITY = re.compile(
 )
 """A number that is not a year or a version, because it has a unit or is the number of a section."""
 _PLURAL_VERSIONS = re.compile(
-    rf"(?<!\w)(?:version|release|edition|revision|issue|volume|build)\w{{0,2}} v?(\d{{1,6}}){JOINT}"
-    r"v?(\d{1,6})(?![\w.]\w)"
+    r"(?<!\w)(?:version|release|edition|revision|issue|volume|build)\w{0,2} (?P<numbers>v?\d{1,6}(?: ?, v?\d{1,6}){0,8}"
+    rf",?{JOINT}v?\d{{1,6}})(?![\w.]\w)"
 )
+_DIGITS = re.compile(r"\d+")
 _LISTED = re.compile(rf"(?: ?,(?: {_OR})?| {_OR}| ?&)(?: [^\W\d]{{1,8}}){{0,3}} ?\Z")
 """What follows an age in a list, as in `in March or in June 2023`."""
 _BETWEEN = re.compile(
@@ -329,12 +330,13 @@ def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]
 
 
 def _named_ages(text: str) -> Iterator[WrittenAge]:
-    """Yield the ages in a plain question. Each of two versions after a plural is one."""
+    """Yield the ages in a plain question. Each of several versions after a plural is one."""
     taken = [found.span() for found in _QUANTITY.finditer(text)]
     for versions in _PLURAL_VERSIONS.finditer(text):
         taken.append(versions.span())
-        for start, end, number in ((versions.start(), versions.end(1), 1), (*versions.span(2), 2)):
-            yield WrittenAge(start, end, "version", *[(int(versions[number]),)] * 2)
+        for row, number in enumerate(_DIGITS.finditer(text, *versions.span("numbers"))):
+            start = number.start() if row else versions.start()
+            yield WrittenAge(start, number.end(), "version", *[(int(number[0]),)] * 2)
     for one in ages(text):
         if any(one.start < end and start < one.end for start, end in taken):
             continue

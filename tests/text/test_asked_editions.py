@@ -183,6 +183,8 @@ def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
         ("before 2019 or after 2022", "2018-05-01 2023-05-01", "2019-05-01 2022-05-01"),
         ("in 2.1 or 2.4", "2.1.3 2.4", "2.2"),
         ("in versions 3 and 5", "3.1 5.0", "4.0"),
+        ("in versions 3, 4 and 6", "3.1 4.0 6.2", "2.9 5.0"),
+        ("in releases v3, v5, or v7", "3.1 5.0 7.0", "4.0 6.0"),
         ("between versions 3 and 5", "3.1 4.0 5.0", "6.0"),
         (f"between 2019, when it rained {'in the port ' * 8}, and 2022", "2020-05-01", "2018-12-31 2023-01-01"),
         ("in 5/2023", "2023-05-01", "2023-06-01"),
