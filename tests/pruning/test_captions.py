@@ -424,6 +424,16 @@ def test_most_lines_of_a_text_with_comments_are_code_or_comments(text: str) -> N
     assert not Captions(text).begin(0, len("# Rain\n"))
 
 
+def test_a_script_has_comments_although_its_commands_are_unknown() -> None:
+    text = "#!/usr/bin/env quay\n# Rain\nopen port\nclose port\n"
+    assert not Captions(text).begin(text.index("# Rain"), text.index("open"))
+
+
+def test_a_heading_below_a_tag_is_one() -> None:
+    text = "#rain #ships\n<h1>Port</h1>\n"
+    assert Captions(text).heads() == {text.index("<h1>")}
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -452,6 +462,16 @@ def test_sections_and_hits_begin_at_their_heads() -> None:
         pytest.param(["1. Sun\n", "\n"], "Sun", id="a numbered line before a blank one"),
         pytest.param(["1. Sun\n", "Storm\n"], "", id="an item of a list"),
         pytest.param(["[1] Sun\n", "commit 0a1b2c3 (main)\nLine 2\n"], "(main) Line 2", id="a commit"),
+        pytest.param(
+            ["commit 0a1b2c3\nAuthor: Ana\n\n    Open\n\n    Rain\n\n    Sun\n"],
+            "Author: Ana Open",
+            id="a commit with a text",
+        ),
+        pytest.param(
+            ["-[ RECORD 1 ]---\n" + "".join(f"{row} | x\n" for row in range(9))],
+            " ".join(f"{row} | x" for row in range(7)),
+            id="a row with many fields",
+        ),
         pytest.param(["# Port\n", "___ test_quay ___\nx\n"], "test_quay", id="a failed test"),
         pytest.param(["[1] Sun\n", "<document>\n"], "", id="a hit without a title ends those before it"),
         pytest.param(["[quay]\n", "a = 1\n"], "quay", id="a section of settings"),
@@ -487,7 +507,7 @@ def test_what_a_caption_says(blocks: list[str], caption: str) -> None:
     ("block", "level", "lines"),
     [
         ("# Port\n", 1, "# Port\n"),
-        ("1. Sun\n\n", 0, "1. Sun\n"),
+        ("1. Sun\n  \n", 0, "1. Sun\n"),
         ("<h2>\nQ</h2>\n", 2, "<h2>\nQ</h2>\n"),
         ("Port\n====\n", 1, "Port\n====\n"),
         ("\\section{Quay}\n", 3, "\\section{Quay}\n"),
