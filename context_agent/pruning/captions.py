@@ -160,7 +160,6 @@ class Captions:
         tags = [bound for match in _GAME_TAGS.finditer(text) for bound in match.span()]
         sections = (match for match in _SECTION.finditer(text) if bisect_right(tags, match.start()) % 2 == 0)
         self._sections = [(match.start(), match["name"]) for match in sections]
-        self._has_nodes = NODE_HEADING.search(text) is not None
         self._headings = NODE_HEADING.finditer(text)
         self._next_heading = next(self._headings, None)
         self._nodes: list[tuple[int, str]] = []
@@ -282,7 +281,7 @@ class Captions:
                 continue
             while self._open and self._open[-1][0] >= indent:
                 self._open.pop()
-            is_heading = self._has_nodes and NODE_HEADING.match(line) is not None
+            is_heading = NODE_HEADING.match(line) is not None
             if not content.startswith(CLOSING) and not is_heading:
                 self._open.append((indent, content[:LONGEST_LINE].strip(ENDS)))
         indent, _ = indented(self._text[line_start : line_start + WIDEST_INDENT])

@@ -439,6 +439,7 @@ def test_a_heading_below_a_tag_is_one() -> None:
     [
         "# Rain\nexport A=1\n## Ships\nexport B=2\n## Sun\nexport C=3\n",
         "# Rain\n\nIt rained.\n\n```sh\n# Ships\n# Sun\n# Sea\nexport A=1\nexport B=2\n```\n",
+        "# Rain\n\n```sh\n# Ships\nexport A=1\n```\n\n```sh\n# Sun\nB=2\nC=3\nD=4\nE=5\n```\n",
         "# Rain\n# Ships\nThe port is open.\nIt rained.\n",
         "# Rain\n\nThe port is open.\n\nIt rained.\n\n# Ships\n# Sun\n",
         "# Rain\n\nIt rained.\n\nexport A=1\n",
