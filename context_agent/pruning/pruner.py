@@ -51,8 +51,6 @@ from context_agent.tokens import HarmonyCounter, RepeatCounter, TokenCounter
 
 MAX_STUB_SHARE = 0.15
 """The share of the limit above which stubs and empty frames become brief if other passages then stay."""
-LARGE_SHARE = 0.3
-"""The share of the limit from which a passage is large, so that its result is cut into smaller ones."""
 LARGE_ARGUMENTS = 1_000
 """The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""
 LIMITED_REASONS = ("error", "used by a later step")
@@ -134,7 +132,6 @@ class ContextPruner:
         self._judge = _judge(strategy, effort, adapted)
         # The other strategies keep no more evidence with smaller passages.
         self._has_small_passages = strategy == "reader" and effort == "thorough"
-        self._refines = strategy == "reader" and effort != "thorough"
         if counter is None or type(counter) is HarmonyCounter:
             counter = RepeatCounter()
         self._results = PrunedResults(counter, originals_only=originals_only)
@@ -189,7 +186,6 @@ class ContextPruner:
                 self._results,
                 self.budget,
                 small_passages=self._has_small_passages,
-                refines=self._refines,
                 on_restore=partial(self._record, task),
             )
             return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
@@ -292,10 +288,9 @@ class _Prune:
         budget: PruneBudget,
         *,
         small_passages: bool,
-        refines: bool,
         on_restore: Callable[[list[Passage]], None],
     ) -> None:
-        self._transcript, self._goal, self._memory, self._refines = transcript, goal, memory, refines
+        self._transcript, self._goal, self._memory = transcript, goal, memory
         self._results = [
             result
             for result in transcript.texts
@@ -365,9 +360,9 @@ class _Prune:
             return self._pruned(report)
         if judge is None:
             return self._pruned(self._over_budget(report))
-        candidates, staying, scores = self._judged(judge)
-        if self._refines and self._refine(candidates, staying, scores):
-            candidates, staying, scores = self._judged(judge)
+        candidates = self._candidates()
+        staying = self._staying(candidates)
+        scores = self._scores(candidates, staying, judge)
         repeated = copies(candidates, self._removed(candidates))
         self._release_excess(candidates, scores, staying)
         names, brief = self._fitting_choice(candidates, scores, staying)
@@ -391,31 +386,6 @@ class _Prune:
         self._commit(candidates, names, brief)
         report = planned
         return self._pruned(self._over_budget(report) if report.tokens_after > self._limit else report)
-
-    def _judged(self, judge: Judge) -> tuple[list[Candidate], dict[int, str], Scores]:
-        """Return all passages, the rows that stay whatever their score with the reasons, and the scores."""
-        candidates = self._candidates()
-        staying = self._staying(candidates)
-        return candidates, staying, self._scores(candidates, staying, judge)
-
-    def _refine(self, candidates: Sequence[Candidate], staying: Mapping[int, str], scores: Scores) -> bool:
-        """Cut the results whose large passages would stay into smaller ones, and return True if there are any.
-
-        A large passage leaves no room for the evidence of other results, and much of it is often irrelevant. Each
-        result is judged once, so that a second prune of the same conversation changes nothing.
-        """
-        room = max(0, self._room(candidates, staying))
-        judged, large, tokens = set[int](), set[int](), 0
-        for row in np.argsort(-scores, kind="stable").tolist():
-            if row in staying:
-                continue
-            number, size = candidates[row].number, candidates[row].passage.tokens
-            judged.add(number)
-            if tokens <= room and size >= LARGE_SHARE * self._limit:
-                large.add(number)
-            tokens += size
-        more = [self._records[number].settle(is_fine=number in large) for number in sorted(judged)]
-        return any(more)
 
     def _over_budget(self, report: PruneReport) -> PruneReport:
         """Return the report with the outcome `over budget` and a warning."""
