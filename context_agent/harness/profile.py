@@ -119,7 +119,8 @@ class Profile:
         try:
             return replace(self, prompt=Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read the prompt file {path} ({error}). Pass a text file in UTF-8.") from error
+            reason = getattr(error, "strerror", None) or error
+            raise ConfigError(f"cannot read the prompt file {path} ({reason}). Pass a text file in UTF-8.") from error
 
     def with_summaries(self) -> Profile:
         """Return the same profile with `summarize_context`, under another name.

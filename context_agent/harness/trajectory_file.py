@@ -115,8 +115,8 @@ def read(path: str | Path) -> Trajectory:
         text = read_bytes(path, MAX_FILE_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         raise TrajectoryError(
-            f"cannot read the trajectory {path} ({error}). Pass a trajectory file, such as one of `ctx1 search --save "
-            "FOLDER`."
+            f"cannot read the trajectory {path} ({getattr(error, 'strerror', None) or error}). Pass a trajectory "
+            "file, such as one of `ctx1 search --save FOLDER`."
         ) from error
     # Other programs write the line separators of Unicode into a line of JSON.
     return from_lines(path, text.removesuffix("\n").split("\n") if text else [])

@@ -147,7 +147,7 @@ def test_the_sft_command_trains_a_model(tmp_path: Path, capsys: pytest.CaptureFi
         LAPTOP.read_text().replace("demonstrations = 20000", "demonstrations = 40").replace("worlds = 6", "worlds = 1")
     )
     text = text.replace("entities = 800", "entities = 120").replace("tasks = 15000", "tasks = 300")
-    text = text.replace("hidden = 96", "hidden = 32").replace("threads = 2", "threads = 1")
+    text = text.replace("hidden = 96", "hidden = 32")
     path = tmp_path / "run.toml"
     path.write_text(text)
     assert run(["train", "sft", "--run", str(path), "--out", str(tmp_path / "out"), "--json"]) == 0

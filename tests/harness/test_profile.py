@@ -29,7 +29,7 @@ def test_the_published_block_is_a_header_line_and_the_text() -> None:
 def test_a_file_replaces_the_prompt(tmp_path: Path) -> None:
     (tmp_path / "prompt.md").write_text("Rank at most {max_ranking} documents.\n", encoding="utf-8")
     assert default().with_prompt(tmp_path / "prompt.md").instructions() == "Rank at most 30 documents.\n"
-    with pytest.raises(ConfigError, match=r"missing\.md"):
+    with pytest.raises(ConfigError, match=r"missing\.md \(No such file or directory\)"):
         default().with_prompt(tmp_path / "missing.md")
 
 

@@ -214,7 +214,8 @@ def bind_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        raise ConfigError(f"cannot listen on {host}:{port} ({error}). Choose another --host.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot listen on {host}:{port} ({reason}). Choose another --host.") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)

@@ -157,7 +157,8 @@ def call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
             listener.bind(str(folder / str(number)))
         except OSError as error:
             raise ConfigError(
-                f"cannot make a socket in {folder} ({error}). Set TMPDIR to a folder with a short path."
+                f"cannot make a socket in {folder} ({error.strerror or error}). Set TMPDIR to a folder with a short "
+                "path."
             ) from error
         listener.listen(CALL_QUEUE)
     return listeners

@@ -97,7 +97,8 @@ def _read_template(name: str, folder: Path | None, placeholders: frozenset[str])
     try:
         template = Template(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the prompt {path} ({error}). Check that the file is text in UTF-8.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ConfigError(f"cannot read the prompt {path} ({reason}). Check that the file is text in UTF-8.") from error
     if not template.is_valid():
         raise ConfigError(f"{path} has a $ that does not start a placeholder. Write $$ for a dollar sign.")
     unknown = sorted(set(template.get_identifiers()) - placeholders)

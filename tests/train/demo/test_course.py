@@ -53,9 +53,7 @@ def small() -> Iterator[None]:
 
 
 def demo(out: Path, *arguments: str) -> int:
-    # The demo's two threads would wait for each other where tests run in parallel, also in the tests after these.
-    options = ["--questions", "8", "--threads", "1"]
-    return run(["train", "demo", "--quick", *options, "--out", str(out), "--json", *arguments])
+    return run(["train", "demo", "--quick", "--questions", "8", "--out", str(out), "--json", *arguments])
 
 
 @pytest.fixture(scope="module")
