@@ -28,7 +28,8 @@ BEST_TEXTS, SAME_COVERAGE = 5, 0.75
 If one edition is asked for, only the first texts of the series by score are compared with.
 """
 GENERAL_WORDS = frozenset(
-    "agreed attend change contain decide decision discuss happen include meet meeting mention new report".split()
+    "agreed attend change contain decide decision discuss entry happen include meet meeting mention new note report"
+    " write written wrote".split()
 )
 """Words that a question about a meeting or a release has, and that name no subject of its text."""
 LINKING_WORDS = frozenset("a an and at for in of on the".split())
@@ -174,7 +175,8 @@ class Editions:
 
         Titles with the same words are one series, such as `Minutes of the council` and `Council minutes`. The texts of
         equal titles are a series if their ages are elsewhere, as in `Minutes` with a field `date`. As the titles need
-        not be written alike, all texts whose titles have no age are one more series, the last one. Its title is "".
+        not be written alike, all texts whose titles have no age, or nothing but an age, are one more series, the last
+        one. Its title is "".
         """
         titles: dict[frozenset[str], str] = {}
         series: dict[Series, list[int]] = {}
@@ -185,7 +187,7 @@ class Editions:
                 title_words = frozenset([found.series])
             title = titles.setdefault(title_words, found.series)
             series.setdefault((title, found.kind), []).append(row)
-            if not found.is_titled:
+            if not (found.series and found.is_titled):
                 untitled.setdefault(("", found.kind), []).append(row)
         series = {one: rows for one, rows in series.items() if one[0]} | untitled
         return {one: rows for one, rows in series.items() if len({self._edition(row).age for row in rows}) > 1}

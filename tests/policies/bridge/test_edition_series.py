@@ -143,6 +143,12 @@ def test_titles_without_an_age_are_a_series_if_a_longer_time_is_asked_for():
     assert order("rain in April 2021", *(f"Minutes 2021-0{month}-05" for month in (3, 4, 5))) == [1, 0, 2]
 
 
+def test_titles_that_are_only_dates_are_a_series():
+    days = [(f"2024-0{month}-12", "The goat ate the beans.") for month in (2, 5, 3)]
+    assert order("the latest entry about the goat", *days) == [1, 0, 2]
+    assert order("the oldest entry about the goat", *days) == [0, 2, 1]
+
+
 def test_a_text_with_a_low_score_is_not_moved_if_its_title_names_no_series():
     assert order("rain since May 2021", *DATED, scores=[2, 1, 0.1]) == [2, 0, 1]
     assert order("rain since May 2021", *DATED, scores=[2, 1, 0.09]) == [0, 1, 2]
