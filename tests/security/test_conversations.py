@@ -177,9 +177,11 @@ def test_the_arguments_of_many_calls_are_replaced_in_linear_time(as_text: bool) 
             {"type": "tool_use", "id": f"c{n}", "name": "f", "input": text if as_text else {"text": text}}
             for n, text in enumerate(texts)
         ]
-        return Transcript([{"role": "assistant", "content": uses}]).contents[0]
+        done = [{"type": "tool_result", "tool_use_id": f"c{number}", "content": "done"} for number in range(count)]
+        return Transcript([{"role": "assistant", "content": uses}, {"role": "user", "content": done}]).contents[0]
 
     def replace(content: MessageContent) -> None:
+        assert content.arguments
         assert content.text_with(lambda argument: "x") == "\n".join(["f x"] * len(content.arguments))
 
     assert growth(replace, message, 1_500) < MOST_GROWTH
