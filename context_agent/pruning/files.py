@@ -7,6 +7,7 @@ import binascii
 import re
 
 from context_agent._support.text_cache import TextCache
+from context_agent.pruning.images import base64_start
 
 PAGE_TOKENS = 2_000
 """Tokens of a page. Anthropic's documentation says 1,500 to 3,000."""
@@ -15,7 +16,6 @@ PAGE_BYTES = 50_000
 MAX_PAGES = 1_000
 """Maximum number of pages that count, because a file may only claim to have more."""
 TEXT_TOKEN_BYTES = 4
-_DATA_URL = re.compile(r"data:[\w.+/-]{0,100}(?:;[\w=.+-]{0,100}){0,4};base64,", re.I)
 _PAGE = re.compile(rb"/Type\s{0,4}/Page(?![A-Za-z])")
 _PAGE_COUNT = re.compile(rb"/Linearized\b[^>]{0,400}?/N\s{1,4}(\d{1,5})\b")
 """The number of pages at the start of a PDF that is made for the web. The pages themselves may be compressed."""
@@ -44,8 +44,7 @@ def file_tokens(data: str | bytes, media_type: str) -> int:
 
 def _decoded(data: str) -> bytes:
     """Return the bytes of a file. From an address or an id come a few bytes without a meaning."""
-    match = _DATA_URL.match(data)
-    encoded = data[match.end() :] if match else data
+    encoded = data[base64_start(data) :]
     try:
         return base64.b64decode(encoded.replace("-", "+").replace("_", "/") + "==")
     except (binascii.Error, ValueError):

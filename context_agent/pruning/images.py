@@ -44,13 +44,18 @@ def image_tokens(data: str | bytes, rule: ImageRule) -> int:
 def _header(data: str | bytes) -> bytes:
     if isinstance(data, bytes):
         return data[:_HEADER_CHARACTERS]
-    match = _DATA_URL.match(data)
-    start = match.end() if match else 0
+    start = base64_start(data)
     encoded = data[start : start + _HEADER_CHARACTERS]
     try:
         return base64.b64decode(encoded[: len(encoded) // 4 * 4].replace("-", "+").replace("_", "/"), validate=True)
     except (binascii.Error, ValueError):
         return b""
+
+
+def base64_start(data: str) -> int:
+    """Return the index at which the base64 text of a `data:` URL begins. For any other text, return 0."""
+    match = _DATA_URL.match(data)
+    return match.end() if match else 0
 
 
 def image_size(header: bytes) -> tuple[int, int] | None:

@@ -31,8 +31,8 @@ class Settings:
             corpus.
 
     Raises:
-        ConfigError: If the token is empty or no client can send it, if a limit is no number or too small to serve a
-            request, if no Host header can have one of the names, or if no browser sends one of the origins.
+        ConfigError: If the token is empty or no client can send it, if a limit is not a number or is too small to serve
+            a request, if no Host header can have one of the names, or if no browser sends one of the origins.
     """
 
     token: str | None = field(default=None, repr=False)

@@ -250,9 +250,9 @@ class _Reader:
             yield from self._leaves(leaf, levels - 1)
 
     def _alternative(self, parts: list[_Part]) -> _Part:
-        """Return the plain text, or else the last part. An invitation's calendar is no text.
+        """Return the plain text, or else the last part. The calendar of an invitation does not count.
 
-        A plain text that only says that the message is a page is no text either.
+        A plain text that only says that the message is a page does not count either.
         """
         plain = (part for part in parts if part.fields.get_content_type() == "text/plain")
         words, chosen = next(((text, part) for part in plain if (text := self._text(part).strip())), ("", None))
