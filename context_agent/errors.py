@@ -27,6 +27,7 @@ A model's mistake inside an episode is never an exception. It becomes a tool res
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from pathlib import Path
 from typing import Any, Self
 
 _DOUBLE_STOP = re.compile(r"(?<=[\w)\]}>'\"`%»”’])([.?!])\.(?=\s|$)|(?<!\.)\.(?=\)\.(?:\s|$))")
+_OS_NUMBER = re.compile(r"^\[Errno \d{1,9}\] | \(os error \d{1,9}\)")
 _SENTENCE_END = re.compile(r"(?<=[\w)\]'\"`])\. (?=[A-Z])")
 
 
@@ -53,6 +55,20 @@ def joined_reasons(texts: Iterable[str], remedy: str) -> tuple[str, str]:
     parts = [_SENTENCE_END.split(text, maxsplit=1) for text in texts]
     remedies = {part[1] for part in parts if len(part) == 2}
     return "; ".join(part[0].removesuffix(".") for part in parts), remedies.pop() if len(remedies) == 1 else remedy
+
+
+def reason_of(error: BaseException, *, inside: Path | None = None) -> str:
+    """Return why an operation failed, without the number that the operating system or a library in Rust gives.
+
+    With `inside`, the reason also names the file in this folder.
+    """
+    if not isinstance(error, OSError) or not error.strerror:
+        text = f"{error} is missing" if isinstance(error, KeyError) and error.args else str(error)
+        return _OS_NUMBER.sub("", text) or type(error).__name__
+    if inside is None or not error.filename:
+        return error.strerror
+    file = Path(os.fsdecode(error.filename))
+    return f"{file.relative_to(inside) if file.is_relative_to(inside) else file}: {error.strerror}"
 
 
 class ContextAgentError(Exception):

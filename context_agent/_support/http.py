@@ -56,7 +56,7 @@ from context_agent._support.http_body import (
 )
 from context_agent._support.redaction import SHORTEST_IN_ERRORS, SHORTEST_IN_REPLIES, Redactor
 from context_agent._support.unread_bytes import close_unread
-from context_agent.errors import ConfigError, ServerError
+from context_agent.errors import ConfigError, ServerError, reason_of
 from context_agent.text.normalization import well_formed
 
 __all__ = ["API_KEY_ENV", "BASE_URL", "Endpoint", "Events", "MalformedResponse", "Refusal", "policy_address"]
@@ -108,7 +108,7 @@ def tls_context() -> ssl.SSLContext:
         return httpx.create_ssl_context()
     except OSError as error:
         raise ConfigError(
-            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read ({error.strerror or error}). "
+            f"the certificates that SSL_CERT_FILE or SSL_CERT_DIR names cannot be read ({reason_of(error)}). "
             "Correct the variable, or remove it to trust the usual ones."
         ) from error
 

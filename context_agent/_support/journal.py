@@ -23,7 +23,7 @@ from context_agent._support.atomic_files import replacing, sync_path
 from context_agent._support.locks import acquired_lock
 from context_agent._support.private_files import open_private
 from context_agent._support.small_files import parse_json, read_lines, require_files
-from context_agent.errors import ConfigError, ContextAgentError, DataError
+from context_agent.errors import ConfigError, ContextAgentError, DataError, reason_of
 
 JsonObject = Mapping[str, Any]
 
@@ -99,7 +99,7 @@ class AppendLog:
                 raise
         except OSError as error:
             raise DataError(
-                f"cannot write to {self.path} ({error.strerror or error}). Check the disk and the file's permissions."
+                f"cannot write to {self.path} ({reason_of(error)}). Check the disk and the file's permissions."
             ) from error
         self.size += len(data)
 
@@ -116,7 +116,7 @@ class AppendLog:
                 _write(file, b"".join(lines), sync=False)
         except OSError as error:
             raise DataError(
-                f"cannot write to {self.path} ({error.strerror or error}). Check the disk and the file's permissions."
+                f"cannot write to {self.path} ({reason_of(error)}). Check the disk and the file's permissions."
             ) from error
         self.size = sum(map(len, lines))
 
@@ -181,7 +181,7 @@ def read_log(path: Path, *, checksum: bool = False) -> LogContents:
                 lines.append(line)
                 records.append(record)
     except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}). Check the file's permissions.") from error
+        raise DataError(f"cannot read {path} ({reason_of(error)}). Check the file's permissions.") from error
     except ValueError as error:
         raise _damaged(path, len(lines) + 1) from error
     return LogContents(tuple(lines), tuple(records))

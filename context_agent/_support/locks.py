@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.private_files import private_folder
-from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.errors import ConfigError, ContextAgentError, reason_of
 
 _WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP})
 """What a file system without locks answers, such as NFS without a lock service."""
@@ -59,6 +59,6 @@ def acquired_lock(path: Path, timeout: float, busy: ContextAgentError | None) ->
         if isinstance(error, OSError) and error.errno not in _WITHOUT_LOCKS:
             raise
         raise NoLocksError(
-            f"the file system of {path.parent} has no locks ({error}). Use a folder on another file system."
+            f"the file system of {path.parent} has no locks ({reason_of(error)}). Use a folder on another file system."
         ) from error
     return lock

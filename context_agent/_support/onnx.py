@@ -25,7 +25,7 @@ from context_agent._support.cancellation import check_cancelled
 from context_agent._support.processes import available_cores
 from context_agent._support.telemetry import disable_onnxruntime_telemetry
 from context_agent._support.thread_pool import ThreadPool
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.text.normalization import well_formed
 
 Rows = NDArray[np.float32]
@@ -172,7 +172,7 @@ class OnnxModel:
                 disabled_optimizers=["SkipLayerNormFusion"],
             )
         except OSError as error:
-            raise self._error(f"the model file {self._file} cannot be read ({error.strerror})") from error
+            raise self._error(f"the model file {self._file} cannot be read ({reason_of(error)})") from error
         except Exception as error:  # onnxruntime's exceptions have no common class
             raise self._error(
                 f"the model file {self._file} is damaged, or was not written for this version of onnxruntime "

@@ -18,7 +18,7 @@ from reprlib import repr as brief
 from typing import IO, Any, Protocol, TypeGuard, TypeVar, cast
 
 from context_agent._support.small_files import MAX_EXPANSION, parse_json, read_lines
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.types import Question
 
 Source = str | os.PathLike[str] | IO[str] | IO[bytes]
@@ -304,6 +304,4 @@ def _opened(source: Source) -> Iterator[tuple[str, Iterable[str | bytes]]]:
             stream = getattr(stream, "buffer", stream)
             yield name, read_lines(stream) if hasattr(stream, "readline") else stream
     except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise DataError(
-            f"{name} cannot be read ({getattr(error, 'strerror', None) or error}). Check the path and the file."
-        ) from error
+        raise DataError(f"{name} cannot be read ({reason_of(error)}). Check the path and the file.") from error

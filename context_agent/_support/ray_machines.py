@@ -21,7 +21,7 @@ from typing import Any, cast
 from context_agent._support.child_process import ChildProcess, ParentPipe
 from context_agent._support.extras import extra
 from context_agent._support.worker_pool import ONE_THREAD, Worker, WorkerSetup, run_worker
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.version import __version__
 
 with extra("ray"):
@@ -76,8 +76,8 @@ class RayMachines:
             ray.init(address, log_to_driver=False, logging_level="ERROR")
         except (OSError, RuntimeError, ValueError, RayError) as error:
             raise ConfigError(
-                f"cannot use the Ray cluster {address!r} ({error}). Start one with `RAY_AUTH_MODE=token ray start "
-                "--head`, and check that it has this machine's versions of Python and Ray."
+                f"cannot use the Ray cluster {address!r} ({reason_of(error)}). Start one with `RAY_AUTH_MODE=token "
+                "ray start --head`, and check that it has this machine's versions of Python and Ray."
             ) from error
         self.cores = max(1, int(ray.cluster_resources().get("CPU", 0)))
 

@@ -21,7 +21,7 @@ from safetensors import SafetensorError, safe_open
 from tokenizers import Tokenizer
 
 from context_agent._support.shipped_models import TOKENIZER_FILE as SHIPPED_TOKENIZER
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.text.normalization import well_formed
 
 SHIPPED = SHIPPED_TOKENIZER.parent
@@ -150,10 +150,13 @@ def _read(folder: Path) -> StaticWeights:
         tokenizer = Tokenizer.from_str((folder / TOKENIZER_FILE).read_text(encoding="utf-8"))
     except (OSError, SafetensorError, ValueError) as error:
         raise DataError(
-            f"the static embedding in {folder} cannot be read ({error}). Reinstall context-agent."
+            f"the static embedding in {folder} cannot be read ({reason_of(error, inside=folder)}). Reinstall "
+            "context-agent."
         ) from error
     except Exception as error:  # `tokenizers` raises bare exceptions on a damaged file
-        raise DataError(f"the tokenizer in {folder} cannot be read ({error}). Reinstall context-agent.") from error
+        raise DataError(
+            f"the tokenizer in {folder} cannot be read ({reason_of(error)}). Reinstall context-agent."
+        ) from error
     if values.ndim != 2 or not len(values) == len(scales) == tokenizer.get_vocab_size():
         raise DataError(
             f"the static embedding in {folder} has vectors of shape {values.shape}, but its tokenizer has "

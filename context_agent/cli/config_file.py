@@ -30,7 +30,7 @@ from context_agent._support.validation import is_number
 from context_agent.cli.agent_options import unused_options
 from context_agent.cli.help import commands_of
 from context_agent.cli.invocation import TOP_LEVEL
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -91,7 +91,7 @@ def load_config(root: App, words: Sequence[str], path: Path) -> dict[str, Settin
         data = read_toml(path)
     except OSError as error:
         raise ConfigError(
-            f"cannot read the config file {path} ({error.strerror}). Pass an existing file with --config."
+            f"cannot read the config file {path} ({reason_of(error)}). Pass an existing file with --config."
         ) from error
     except ValueError as error:
         raise ConfigError(f"the config file {path} is not valid TOML ({error}). Correct the file.") from error

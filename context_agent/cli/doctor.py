@@ -22,6 +22,7 @@ from context_agent.cli import output
 from context_agent.cli.agent_options import ServerOptions
 from context_agent.cli.index_options import INDEX_FOLDER, CorpusOptions
 from context_agent.cli.parameters import CommonOptions, essential, options_in
+from context_agent.errors import reason_of
 from context_agent.pruning.budget import WINDOW
 
 DISTRIBUTION = "context-agent"
@@ -137,7 +138,7 @@ def _guarded(name: str, check: Callable[[], InstallationCheck]) -> InstallationC
     try:
         return check()
     except Exception as error:  # noqa: BLE001 (whatever is broken becomes a finding)
-        return InstallationCheck(name, "problem", f"{error}" or type(error).__name__)
+        return InstallationCheck(name, "problem", reason_of(error))
 
 
 def _requirements() -> Iterator[tuple[str, str | None]]:

@@ -20,7 +20,7 @@ from cyclopts import CoercionError, Group, Parameter, validators
 from context_agent._support.atomic_files import is_stream
 from context_agent._support.suggest import closest
 from context_agent.cli.invocation import current_invocation
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 
 if TYPE_CHECKING:
     from cyclopts import App
@@ -91,7 +91,7 @@ class PathRule:
                 try:
                     self._check(path)
                 except OSError as error:
-                    raise ValueError(f'"{path}" cannot be used ({error.strerror}). Pass another path.') from None
+                    raise ValueError(f'"{path}" cannot be used ({reason_of(error)}). Pass another path.') from None
 
     def _check(self, path: Path) -> None:
         other = "an existing" if self.exists else "another"

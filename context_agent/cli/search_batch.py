@@ -21,7 +21,7 @@ from context_agent.cli.parameters import COUNT, INPUT_FILE_VALUE, options_in
 from context_agent.cli.ranking import NOTHING_RELEVANT, search_error
 from context_agent.cli.search_run import ResultLimits
 from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
-from context_agent.errors import ContextAgentError
+from context_agent.errors import ContextAgentError, reason_of
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent, WorkerPool
@@ -252,7 +252,7 @@ async def _ask(agent: SearchAgent, row: BatchRow, limits: ResultLimits) -> Batch
     except ContextAgentError as error:
         return BatchAnswer(row, error=str(error))
     except Exception as error:  # noqa: BLE001 (the other questions go on)
-        return BatchAnswer(row, error=f"unexpected {type(error).__name__}: {error}")
+        return BatchAnswer(row, error=f"unexpected {type(error).__name__}: {reason_of(error)}")
     return BatchAnswer(row, result, search_error(result))
 
 

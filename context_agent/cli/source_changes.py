@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from context_agent.errors import ConfigError, DataError
+from context_agent.errors import ConfigError, DataError, reason_of
 
 DEBOUNCE, STEP = 2_000, 200
 """Maximum time to collect changes, and the time without a change that ends it, in milliseconds."""
@@ -92,6 +92,6 @@ def _batches(
         return  # a folder disappeared before it was watched
     except OSError as error:
         raise DataError(
-            f"{len(watched):,} folders cannot be watched ({error}). Name fewer folders, raise "
+            f"{len(watched):,} folders cannot be watched ({reason_of(error)}). Name fewer folders, raise "
             "fs.inotify.max_user_watches, or index without --watch."
         ) from error

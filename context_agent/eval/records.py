@@ -24,7 +24,7 @@ from context_agent._support.atomic_files import replace_file
 from context_agent._support.journal import AppendLog, read_log
 from context_agent._support.small_files import MAX_BYTES, files_in, parse_json, read_json, require_files
 from context_agent._support.suggest import differing_settings, listed_changes
-from context_agent.errors import ConfigError, CorpusLockedError, DataError
+from context_agent.errors import ConfigError, CorpusLockedError, DataError, reason_of
 
 RUN_FILE, RECORDS_FILE, QUESTIONS_FILE = "run.json", "records.jsonl", "questions.jsonl"
 SCHEMA = 1
@@ -239,7 +239,7 @@ def read_run(folder: Path) -> dict[str, Any]:
             run |= {"settings": dict(run["settings"]), "notes": dict(run["notes"])}
     except OSError as error:
         raise DataError(
-            f"{folder} has no evaluation, because {path} cannot be read ({error.strerror}). Pass the --out folder of "
+            f"{folder} has no evaluation, because {path} cannot be read ({reason_of(error)}). Pass the --out folder of "
             "`ctx1 eval`."
         ) from error
     except (ValueError, KeyError, TypeError) as error:

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from context_agent._support.small_files import read_toml
 from context_agent._support.validation import explain, validate_plain
 from context_agent.agent import SearchResult
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, contains_answer, gold_of, is_checkable
 from context_agent.eval.metrics import BETAS, DEPTHS, MetricKind, metric_table
@@ -117,7 +117,7 @@ def load_prices(path: str | Path) -> PriceTable:
         content = validate_plain(TypeAdapter(_PriceFile), read_toml(path))
     except OSError as error:
         raise ConfigError(
-            f"cannot read the prices in {path} ({error.strerror or error}). Pass a TOML file that exists."
+            f"cannot read the prices in {path} ({reason_of(error)}). Pass a TOML file that exists."
         ) from error
     except ValidationError as error:
         raise ConfigError(

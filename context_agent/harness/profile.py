@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.arguments import whole_number
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.pruning.budget import RESERVE, WINDOW, Budget
 
 SUMMARIZE = "summarize_context"
@@ -119,7 +119,7 @@ class Profile:
         try:
             return replace(self, prompt=Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
-            reason = getattr(error, "strerror", None) or error
+            reason = reason_of(error)
             raise ConfigError(f"cannot read the prompt file {path} ({reason}). Pass a text file in UTF-8.") from error
 
     def with_summaries(self) -> Profile:

@@ -15,7 +15,7 @@ from typing import Any
 from context_agent._support.atomic_files import naming_disk_errors, replace_file
 from context_agent._support.private_files import open_private, private_folder
 from context_agent._support.small_files import parse_json, read_bytes
-from context_agent.errors import TrajectoryError
+from context_agent.errors import TrajectoryError, reason_of
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import TRAJECTORY_SCHEMA, Header, Trajectory
 from context_agent.pruning.budget import Budget
@@ -115,7 +115,7 @@ def read(path: str | Path) -> Trajectory:
         text = read_bytes(path, MAX_FILE_BYTES).decode("utf-8")
     except (OSError, ValueError) as error:
         raise TrajectoryError(
-            f"cannot read the trajectory {path} ({getattr(error, 'strerror', None) or error}). Pass a trajectory "
+            f"cannot read the trajectory {path} ({reason_of(error)}). Pass a trajectory "
             "file, such as one of `ctx1 search --save FOLDER`."
         ) from error
     # Other programs write the line separators of Unicode into a line of JSON.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import EmbedderError
+from context_agent.errors import EmbedderError, reason_of
 
 if TYPE_CHECKING:
     from chromadb.api.models.Collection import Collection
@@ -67,5 +67,6 @@ class FrameworkEmbedder:
             return np.asarray(embed(argument), dtype=np.float32)
         except Exception as error:
             raise EmbedderError(
-                f"the embedding model {self.name} failed ({error}). Check the model that the framework was given."
+                f"the embedding model {self.name} failed ({reason_of(error)}). Check the model that the framework "
+                "was given."
             ) from error

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from context_agent._support.onnx import PairModel, Rows
 from context_agent._support.shipped_models import shipped_reader
 from context_agent._support.weight_files import weight_file
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 
 MAX_FILE_BYTES = 100_000
 FORMAT = "ctx1-pruner-1"
@@ -63,7 +63,7 @@ class AdaptedReader:
                 metadata = opened.metadata() or {}
                 correction = np.asarray(opened.get_tensor(CORRECTION), dtype=np.float32)
         except OSError as error:
-            raise ConfigError(f"cannot read the adapted pruner {file} ({error.strerror or error}). {remedy}") from error
+            raise ConfigError(f"cannot read the adapted pruner {file} ({reason_of(error)}). {remedy}") from error
         except (SafetensorError, TypeError, ValueError) as error:
             raise ConfigError(f"{file} is not an adapted pruner ({error}). {remedy}") from error
         if metadata.get("format") != FORMAT or metadata.get("reader") != reader.name:

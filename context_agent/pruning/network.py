@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save
 
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.pruning.features import FEATURES
 
 FORMAT = "ctx1-judge-1"
@@ -73,7 +73,7 @@ class JudgeNetwork:
             floats = {name: np.asarray(it, np.float32) for name, it in tensors.items() if name != "optional"}
             network = cls(optional=np.asarray(tensors["optional"], np.int64), **floats)
         except OSError as error:
-            raise ConfigError(f"cannot read the judge {file} ({error.strerror or error}). {remedy}") from error
+            raise ConfigError(f"cannot read the judge {file} ({reason_of(error)}). {remedy}") from error
         except (SafetensorError, TypeError, ValueError) as error:
             raise ConfigError(f"{file} is not a judge ({error}). {remedy}") from error
         if metadata.get("format") != FORMAT or metadata.get("features") != " ".join(FEATURES):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from context_agent.errors import ConfigError, MissingExtraError, RerankerError, ServerError
+from context_agent.errors import ConfigError, MissingExtraError, RerankerError, ServerError, reason_of
 from context_agent.retrieval.late_interaction import late_interaction
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ class CrossEncoderReranker:
                 self._model = CrossEncoder(self._model_name, device=self._device, trust_remote_code=False)
             except (OSError, ValueError, RuntimeError) as error:
                 raise RerankerError(
-                    f"the model of {self.name} cannot be loaded ({error}). Check its name, or pass a folder."
+                    f"the model of {self.name} cannot be loaded ({reason_of(error)}). Check its name, or pass a folder."
                 ) from error
         return self._model
 

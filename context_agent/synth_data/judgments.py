@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_agent._support.small_files import parse_json, read_bytes
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.synth_data.task import Task
 
 RejectionRule = Literal["any", "majority"]
@@ -115,7 +115,7 @@ def _lines(path: Path) -> list[str]:
     try:
         text = read_bytes(path, MAX_JUDGMENTS_BYTES).decode("utf-8-sig")
     except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}). Pass an existing file of judgments.") from error
+        raise DataError(f"{path} cannot be read ({reason_of(error)}). Pass an existing file of judgments.") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 ({error}). Convert the file to UTF-8.") from error
     except ValueError as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from context_agent._support.private_files import open_private
 from context_agent._support.small_files import parse_json, read_lines
-from context_agent.errors import ConfigError, DataError, PolicyError
+from context_agent.errors import ConfigError, DataError, PolicyError, reason_of
 from context_agent.train.rows import TrainingRow, update_number
 
 MAX_SUBSTEPS = 10_000
@@ -235,8 +235,8 @@ class StepRows:
             return StepRows(int(head["number"]), substeps)
         except (OSError, ValueError, TypeError, KeyError, IndexError, OverflowError, StopIteration) as error:
             raise DataError(
-                f"cannot read the rollouts {path} ({type(error).__name__}: {error}). Delete the checkpoint to resume "
-                "from the one before."
+                f"cannot read the rollouts {path} ({type(error).__name__}: {reason_of(error)}). Delete the "
+                "checkpoint to resume from the one before."
             ) from error
 
 

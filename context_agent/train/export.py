@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.atomic_files import replacing_folder
-from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.errors import ConfigError, DataError, MissingExtraError, reason_of
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, LOADING_ERRORS, check_adapter, check_model
 from context_agent.policies.tokens.packaged import import_libraries, model_folder, with_adapter
 from context_agent.policies.tokens.trained import EVALUATION_FILE, TrainedModel, trained_model
@@ -71,7 +71,8 @@ def merge(source: str | Path, out: str | Path, *, dtype: str | None = None) -> E
         weights = transformers.AutoModelForCausalLM.from_pretrained(folder, **named, **settings)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"cannot load the base model {folder!r} ({error}). If it is on the hub, run `hf download {folder}` first."
+            f"cannot load the base model {folder!r} ({reason_of(error)}). If it is on the hub, run `hf download "
+            f"{folder}` first."
         ) from error
     merged = with_adapter(weights, found.folder)
 
@@ -125,7 +126,8 @@ def _tokenizer(found: TrainedModel) -> Any:
         return transformers.AutoTokenizer.from_pretrained(found.folder, trust_remote_code=False)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"{found.folder} has no tokenizer ({error}). Copy the tokenizer of its base model into the folder."
+            f"{found.folder} has no tokenizer ({reason_of(error)}). Copy the tokenizer of its base model into the "
+            "folder."
         ) from error
 
 
@@ -141,7 +143,7 @@ def _written(found: TrainedModel, out: Path, write: Callable[[Path], None], *, b
     # If the disk is full, safetensors raises an error of its own.
     except Exception as error:
         raise DataError(
-            f"{out} could not be written ({error}). Check the disk, or name another folder with --out."
+            f"{out} could not be written ({reason_of(error)}). Check the disk, or name another folder with --out."
         ) from error
     size = sum(path.stat().st_size for path in out.iterdir())
     return ExportedModel(out, found.folder, base, size, (out / "chat_template.jinja").is_file())

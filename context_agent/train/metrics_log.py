@@ -9,7 +9,7 @@ from typing import Any
 
 from context_agent._support.atomic_files import replacing
 from context_agent._support.small_files import parse_json, require_files
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.train.config import Notify
 
 METRICS_FILE = "metrics.jsonl"
@@ -83,7 +83,9 @@ def read_metrics(path: str | Path) -> Iterator[dict[str, Any]]:
     try:
         lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read the metrics {path} ({error}). Check its permissions, or restore it.") from error
+        raise DataError(
+            f"cannot read the metrics {path} ({reason_of(error)}). Check its permissions, or restore it."
+        ) from error
     for number, text in enumerate(lines, start=1):
         try:
             line = parse_json(text)

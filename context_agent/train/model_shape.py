@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.small_files import read_json
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.train.config import RunConfig
 
 
@@ -197,7 +197,7 @@ def _read(path: Path) -> ModelShape:
         )
     except OSError as error:
         raise ConfigError(
-            f"cannot read the model's configuration {path} ({error.strerror}). Pass an existing config.json with "
+            f"cannot read the model's configuration {path} ({reason_of(error)}). Pass an existing config.json with "
             "--model-config."
         ) from error
     except (ValueError, KeyError, TypeError, AttributeError, ArithmeticError) as error:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.suggest import suggestion
-from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.errors import ConfigError, MissingExtraError, reason_of
 from context_agent.policies.tokens.harmony import harmony_renderer
 from context_agent.policies.tokens.lines import LinesRenderer
 from context_agent.policies.tokens.model_files import (
@@ -312,7 +312,9 @@ def _tokenizer(chosen: ModelConfig) -> Any:
         check_model(folder := model_folder(chosen.name))
         return transformers.AutoTokenizer.from_pretrained(folder, revision=chosen.revision, trust_remote_code=False)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"the tokenizer of {chosen.name!r} cannot be loaded ({error}). Check model.name.") from error
+        raise ConfigError(
+            f"the tokenizer of {chosen.name!r} cannot be loaded ({reason_of(error)}). Check model.name."
+        ) from error
 
 
 def _tiny(run: RunConfig, tokenizer: Any) -> Any:
@@ -345,7 +347,9 @@ def _load_named(chosen: ModelConfig, dtype: torch.dtype) -> Any:
         model = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
         checked = "model.name" if chosen.attention is None else "model.name and model.attention"
-        raise ConfigError(f"the model {chosen.name!r} cannot be loaded ({error}). Check {checked}.") from error
+        raise ConfigError(
+            f"the model {chosen.name!r} cannot be loaded ({reason_of(error)}). Check {checked}."
+        ) from error
     if model.base_model is model and isinstance(getattr(model, "model", None), torch.nn.Module):
         # Llama 4 without images keeps the name that its layers have with images. TRL looks for the layers there.
         model.base_model_prefix = "model"
@@ -362,7 +366,7 @@ def _check_words(folder: str, tokenizer: Any) -> None:
         saved = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"the tokenizer of {folder!r} cannot be loaded ({error}). Name the folder of a trained model."
+            f"the tokenizer of {folder!r} cannot be loaded ({reason_of(error)}). Name the folder of a trained model."
         ) from error
     if saved.get_vocab() != tokenizer.get_vocab():
         raise ConfigError(f"{folder} was trained on another world. Set data.world to the world that it was trained on.")
@@ -378,7 +382,7 @@ def _with_adapter(model: Any, folder: str) -> Any:
             adapted = PeftModel.from_pretrained(model, folder, is_trainable=True)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"the adapters in {folder!r} cannot be loaded ({error}). Name another folder with --from."
+            f"the adapters in {folder!r} cannot be loaded ({reason_of(error)}). Name another folder with --from."
         ) from error
     # PEFT would look on the Hugging Face hub for the base that the folder names.
     for settings in adapted.peft_config.values():

@@ -19,7 +19,7 @@ from typing import Any, Self, TypeVar
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.private_files import open_private, private_folder
 from context_agent._support.small_files import read_json, require_files
-from context_agent.errors import DataError, MissingExtraError
+from context_agent.errors import DataError, MissingExtraError, reason_of
 from context_agent.train.rows import TrainingRow
 
 T = TypeVar("T")
@@ -160,7 +160,8 @@ def open_folder(folder: str | Path) -> RowFolder:
         return RowFolder(folder, **read_json(folder / ABOUT))
     except (OSError, ValueError, TypeError, DataError) as error:
         raise DataError(
-            f"{folder} is not a complete rows folder ({error}). Delete it, and run the step again."
+            f"{folder} is not a complete rows folder ({reason_of(error, inside=folder)}). Delete it, and run the "
+            "step again."
         ) from error
 
 
@@ -183,7 +184,7 @@ def read_parquet(path: str | Path) -> Iterator[TrainingRow]:
                 for row in batch.to_pylist():
                     yield TrainingRow(**row)
     except (OSError, ValueError, TypeError) as error:
-        raise DataError(f"cannot read the rows {path} ({error}). Make the rows again.") from error
+        raise DataError(f"cannot read the rows {path} ({reason_of(error)}). Make the rows again.") from error
 
 
 class _Parquet:

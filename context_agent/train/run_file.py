@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.suggest import closest, suggestion
 from context_agent._support.validation import explain, problems, validate_plain
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.train.config import RUN_ADAPTER, RunConfig
 
 LARGEST_NUMBERS = {int: 2**63 - 1, float: 3.4e38}
@@ -41,7 +41,9 @@ def read_run(path: str | Path, changes: Mapping[str, Any] | None = None) -> RunC
     try:
         data = read_toml(path)
     except OSError as error:
-        raise ConfigError(f"cannot read the run file {path} ({error.strerror}). Pass an existing TOML file.") from error
+        raise ConfigError(
+            f"cannot read the run file {path} ({reason_of(error)}). Pass an existing TOML file."
+        ) from error
     except ValueError as error:
         raise ConfigError(f"the run file {path} is not valid TOML ({error}). Correct the file.") from error
     for key, value in (changes or {}).items():

@@ -12,7 +12,7 @@ from typing import Any
 
 from context_agent._support.atomic_files import sync_path
 from context_agent._support.small_files import read_json
-from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.errors import ConfigError, DataError, MissingExtraError, reason_of
 from context_agent.policies.tokens.trained import BEST, EVALUATION_FILE, FINAL, PolicyDescription
 from context_agent.train.config import Notify, RunConfig
 from context_agent.train.lineage import RUN_FILE, base_model_name
@@ -121,7 +121,7 @@ class SavedModels:
             if self._main:
                 # On a full disk, what was written would take the space of the next checkpoint.
                 shutil.rmtree(partial, ignore_errors=True)
-            raise DataError(f"the model could not be written to {final} ({error})") from error
+            raise DataError(f"the model could not be written to {final} ({reason_of(error)})") from error
         return final
 
     def _is_best(self, evaluation: Mapping[str, Any], *, higher: bool) -> bool:

@@ -31,6 +31,7 @@ from context_agent.errors import (
     DataError,
     DivergenceError,
     MissingExtraError,
+    reason_of,
     single_stops,
 )
 from context_agent.policies.tokens.trained import FINAL
@@ -390,7 +391,7 @@ def _check_state(checkpoint: Checkpoint) -> None:
     try:
         problem = "it is of another step" if _state_in(file).global_step != checkpoint.step else ""
     except (OSError, ValueError, TypeError) as error:
-        problem = str(error)
+        problem = reason_of(error)
     if problem:
         raise ConfigError(f"{file} is damaged ({problem}). Delete {checkpoint.path} to resume from the one before.")
 

@@ -25,7 +25,7 @@ from context_agent._support.atomic_files import replacing, replacing_folder
 from context_agent._support.locks import file_lock
 from context_agent._support.private_files import private_folder
 from context_agent._support.small_files import parse_json, read_lines, require_files
-from context_agent.errors import CorpusCorruptError, CorpusEmptyError, DataError
+from context_agent.errors import CorpusCorruptError, CorpusEmptyError, DataError, reason_of
 from context_agent.types import Chunk, Document
 
 if TYPE_CHECKING:
@@ -73,7 +73,8 @@ class CachedCorpus:
             vectors = _read_vectors(self.folder / VECTORS_FILE, len(chunks))
         except (OSError, ValueError, TypeError, DataError) as error:
             raise CorpusCorruptError(
-                f"{self.folder} is damaged ({error}). Delete the folder. The next run makes it again."
+                f"{self.folder} is damaged ({reason_of(error, inside=self.folder)}). Delete the folder. The next run "
+                "makes it again."
             ) from error
         embedder = load_embedder(self.embedder)
         return MemoryCorpus(chunks, embedder=embedder, vectors=vectors, reranker=load_reranker(self.reranker))
@@ -118,7 +119,7 @@ def _require_writable(cache: Path) -> None:
         private_folder(cache)
         reason = "" if os.access(cache, os.W_OK | os.X_OK) else "it is not writable"
     except OSError as error:
-        reason = error.strerror or str(error)
+        reason = reason_of(error)
     if reason:
         raise DataError(
             f"{cache} cannot hold the indexed corpora ({reason}). Pass --cache with a folder that can be written."
@@ -198,7 +199,7 @@ def _read_vectors(path: Path, count: int) -> NDArray[np.float32]:
     except OSError:
         raise
     except Exception as error:  # numpy reads the header with Python's own parser, and raises what that does
-        raise ValueError(f"{path.name} is not an array ({error})") from error
+        raise ValueError(f"{path.name} is not an array ({reason_of(error)})") from error
     if vectors.dtype != np.float32:
         raise ValueError(f"{path.name} must have numbers of the type float32; got {vectors.dtype}")
     if vectors.ndim != 2 or len(vectors) != count:

@@ -12,7 +12,7 @@ from typing import Any
 from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
 from context_agent.agent import Progress
-from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError
+from context_agent.errors import ConfigError, DataError, FeedbackLimitError, TrajectoryError, reason_of
 from context_agent.harness.policy import AdjustableEffort
 from context_agent.integrations.conversation_pruners import (
     ConversationPruners,
@@ -113,7 +113,7 @@ class Endpoints:
         except DataError as error:
             raise Problem(409, "conflict", str(error), "id") from None
         except OSError as error:
-            log("unrecorded", logging.ERROR, reason=str(error))
+            log("unrecorded", logging.ERROR, reason=reason_of(error))
             message = "the server cannot write the judgment. Its log has the reason."
             raise Problem(503, "not_recorded", message, headers={"Retry-After": "5"}) from None
         return Json({"id": entry.id, "trajectory": entry.trajectory, "created": created}, 201 if created else 200)

@@ -17,7 +17,7 @@ from typing import Any, cast
 
 from context_agent._support.arguments import whole_number
 from context_agent._support.extras import extra
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.integrations.server.connections import HEADER_TIMEOUT, MAX_HEADER, BoundedConnection, ConnectionTable
 from context_agent.integrations.server.service import LimitedService
 
@@ -214,15 +214,14 @@ def bind_socket(host: str, port: int) -> socket.socket:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         bound = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise ConfigError(f"cannot listen on {host}:{port} ({reason}). Choose another --host.") from error
+        raise ConfigError(f"cannot listen on {host}:{port} ({reason_of(error)}). Choose another --host.") from error
     try:
         bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         bound.bind(address)
     except OSError as error:
         bound.close()
         option = "--host" if error.errno == errno.EADDRNOTAVAIL else "--port"
-        raise ConfigError(f"cannot listen on {host}:{port} ({error.strerror}). Choose another {option}.") from error
+        raise ConfigError(f"cannot listen on {host}:{port} ({reason_of(error)}). Choose another {option}.") from error
     return bound
 
 

@@ -26,7 +26,7 @@ from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
 from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, tls_context
 from context_agent._support.unread_bytes import close_unread
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.bodies import read_body
@@ -200,7 +200,7 @@ class Proxy(LimitedService):
         try:
             self.savings.write(self._report_file)
         except OSError as error:
-            log("report_not_written", logging.WARNING, reason=str(error.strerror))
+            log("report_not_written", logging.WARNING, reason=reason_of(error))
 
     async def relay(self, request: Request) -> ASGIApp:
         """Relay a request. If requests to its path have a conversation, prune it first."""

@@ -23,7 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.small_files import parse_toml, read_toml
 from context_agent._support.validation import explain, validate_plain
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.pruning.report import PruneReport
 from context_agent.text.counts import counted
 from context_agent.text.normalization import well_formed
@@ -80,7 +80,7 @@ class PriceTable(BaseModel):
             return validate_plain(TypeAdapter(cls), read_toml(file))
         except OSError as error:
             raise ConfigError(
-                f"cannot read the prices in {name} ({error.strerror}). Pass an existing TOML file with --prices."
+                f"cannot read the prices in {name} ({reason_of(error)}). Pass an existing TOML file with --prices."
             ) from error
         except ValidationError as error:
             raise ConfigError(

@@ -16,7 +16,7 @@ from textwrap import shorten
 
 from context_agent._support.extras import extra
 from context_agent.agent import Progress, SearchAgent, SearchResult
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.policy import Policy, with_effort
 from context_agent.integrations.feedback import FeedbackLog
@@ -274,7 +274,7 @@ class Service(LimitedService):
             if problem is None:
                 raise
             if not isinstance(error, Problem):
-                log("failed", logging.WARNING, code=problem.code, reason=str(error))
+                log("failed", logging.WARNING, code=problem.code, reason=reason_of(error))
             raise problem from error
         finally:
             self._deadlines.discard(search.deadline)

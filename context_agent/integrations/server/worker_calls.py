@@ -18,7 +18,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem
 from context_agent.integrations.server.json_encoding import encode
 from context_agent.integrations.server.logs import REQUEST_ID, log
@@ -149,7 +149,7 @@ def call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
     except OSError as error:
         raise ConfigError(
             "--workers needs a folder for the sockets of the workers, and no folder for temporary files is writable "
-            f"({error.strerror or error}). Set TMPDIR to a folder that is writable."
+            f"({reason_of(error)}). Set TMPDIR to a folder that is writable."
         ) from error
     listeners = [stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) for _ in range(count)]
     for number, listener in enumerate(listeners):
@@ -157,8 +157,7 @@ def call_listeners(count: int, stack: ExitStack) -> list[socket.socket]:
             listener.bind(str(folder / str(number)))
         except OSError as error:
             raise ConfigError(
-                f"cannot make a socket in {folder} ({error.strerror or error}). Set TMPDIR to a folder with a short "
-                "path."
+                f"cannot make a socket in {folder} ({reason_of(error)}). Set TMPDIR to a folder with a short path."
             ) from error
         listener.listen(CALL_QUEUE)
     return listeners

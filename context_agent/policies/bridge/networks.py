@@ -20,7 +20,7 @@ from context_agent._support.atomic_files import replacing
 from context_agent._support.onnx import PairModel
 from context_agent._support.small_files import parse_json, read_bytes
 from context_agent._support.weight_files import weight_file
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.policies.bridge.calibration import (
     EVIDENCE,
     STOPPING,
@@ -205,8 +205,7 @@ class Scorer:
             return cls.parse(read_bytes(path, MAX_WEIGHTS_BYTES), str(path))
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"cannot read the weights {path} ({getattr(error, 'strerror', None) or error}). Pass a file of `ctx1 "
-                "train bridge`."
+                f"cannot read the weights {path} ({reason_of(error)}). Pass a file of `ctx1 train bridge`."
             ) from error
 
     @classmethod

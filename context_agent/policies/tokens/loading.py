@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.http import API_KEY_ENV, BASE_URL
-from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.errors import ConfigError, MissingExtraError, reason_of
 from context_agent.policies.tokens.harmony import HarmonyRenderer, harmony_renderer
 from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_model
 from context_agent.policies.tokens.packaged import (
@@ -144,7 +144,9 @@ def local(
     try:
         weights = transformers.AutoModelForCausalLM.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
-        raise ConfigError(f"cannot load the model {folder!r} ({error}). Check its name, or pass a folder.") from error
+        raise ConfigError(
+            f"cannot load the model {folder!r} ({reason_of(error)}). Check its name, or pass a folder."
+        ) from error
     if trained is not None:
         weights = with_adapter(weights, trained, base=label)
     weights = weights.eval().to("cuda" if torch.cuda.is_available() else "cpu")
@@ -177,8 +179,8 @@ def _local_renderer(folder: str, about: PolicyDescription, *, name: str) -> tupl
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **options)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"cannot load the tokenizer of {folder!r} ({error}). If the model is on the hub, run `hf download "
-            f"{folder}` first."
+            f"cannot load the tokenizer of {folder!r} ({reason_of(error)}). If the model is on the hub, run `hf "
+            f"download {folder}` first."
         ) from error
     if about.renderer == "lines":
         return tokenizer, LinesRenderer(tokenizer, name=name)
@@ -210,6 +212,6 @@ def templated(tokenizer: str, *, lines: bool = False) -> TokenRenderer:
         loaded = transformers.AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except LOADING_ERRORS as error:
         raise ConfigError(
-            f"cannot load the tokenizer {tokenizer!r} ({error}). Check its name, or pass a folder."
+            f"cannot load the tokenizer {tokenizer!r} ({reason_of(error)}). Check its name, or pass a folder."
         ) from error
     return (LinesRenderer if lines else TemplateRenderer)(loaded, name=tokenizer)

@@ -18,7 +18,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from context_agent._support.small_files import parse_json, read_json, require_files
-from context_agent.errors import ConfigError, DataError
+from context_agent.errors import ConfigError, DataError, reason_of
 
 MODEL_CONFIG, TOKENIZER_CONFIG, TOKENIZER = "config.json", "tokenizer_config.json", "tokenizer.json"
 ADAPTER_CONFIG, ADAPTER_WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -113,7 +113,9 @@ def check_adapter(folder: str | Path) -> Mapping[str, Any]:
     try:
         settings = read_json(path / ADAPTER_CONFIG)
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{path} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
+        raise ConfigError(
+            f"{path} has no LoRA adapter ({reason_of(error)}). Name a folder with {ADAPTER_CONFIG}."
+        ) from error
     if not isinstance(settings, dict) or settings.get("peft_type") != "LORA":
         raise ConfigError(
             f"{path} has no LoRA adapter, because {ADAPTER_CONFIG} does not set peft_type to LORA. Name another folder."
@@ -205,7 +207,7 @@ def _header(file: Path) -> Mapping[str, Any]:
             size = int.from_bytes(stream.read(8), "little")
             header = parse_json(stream.read(size)) if size <= min(MAX_HEADER_BYTES, file.stat().st_size) else None
     except (OSError, ValueError) as error:
-        raise ConfigError(f"the weights {file} cannot be read ({error}). Copy them again.") from error
+        raise ConfigError(f"the weights {file} cannot be read ({reason_of(error)}). Copy them again.") from error
     if not isinstance(header, dict):
         raise ConfigError(f"the weights {file} have a damaged header. Copy them again.")
     return header
@@ -218,7 +220,7 @@ def _settings(file: Path) -> Mapping[str, Any]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise ConfigError(f"{file} cannot be read ({error}). Copy the model again.") from error
+        raise ConfigError(f"{file} cannot be read ({reason_of(error)}). Copy the model again.") from error
     return value if isinstance(value, dict) else {}
 
 

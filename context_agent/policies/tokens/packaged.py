@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.small_files import read_json
-from context_agent.errors import ConfigError, MissingExtraError
+from context_agent.errors import ConfigError, MissingExtraError, reason_of
 from context_agent.policies.tokens.model_files import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -124,7 +124,9 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
     try:
         trained_on = Path(read_json(Path(folder) / ADAPTER_CONFIG)["base_model_name_or_path"] or "").name
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"{folder} has no LoRA adapter ({error}). Name a folder with {ADAPTER_CONFIG}.") from error
+        raise ConfigError(
+            f"{folder} has no LoRA adapter ({reason_of(error)}). Name a folder with {ADAPTER_CONFIG}."
+        ) from error
     if base is not None and trained_on != base:
         raise ConfigError(f"the adapter in {folder} was trained on {trained_on}, not on {base}. Name another adapter.")
     check_adapter(folder)
@@ -136,7 +138,9 @@ def with_adapter(model: Any, folder: str | Path, *, base: str | None = None) -> 
         with without_renaming_warning():
             return PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except LOADING_ERRORS as error:
-        raise ConfigError(f"the adapter in {folder} cannot be loaded ({error}). Name another adapter.") from error
+        raise ConfigError(
+            f"the adapter in {folder} cannot be loaded ({reason_of(error)}). Name another adapter."
+        ) from error
 
 
 def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
@@ -155,7 +159,9 @@ def export_adapter(folder: str | Path, out: str | Path, *, base: str) -> None:
     try:
         tensors = load_file(source / ADAPTER_WEIGHTS)
     except (OSError, ValueError, SafetensorError) as error:
-        raise ConfigError(f"{folder} has no LoRA adapter ({error}). Name a folder with {ADAPTER_WEIGHTS}.") from error
+        raise ConfigError(
+            f"{folder} has no LoRA adapter ({reason_of(error)}). Name a folder with {ADAPTER_WEIGHTS}."
+        ) from error
     target.mkdir(parents=True, exist_ok=True)
     save_file({name: tensor.to(torch.bfloat16) for name, tensor in tensors.items()}, target / ADAPTER_WEIGHTS)
     config |= {"base_model_name_or_path": base, "inference_mode": True}
@@ -180,7 +186,7 @@ def weights_file(model: PackagedModel) -> Path:
             digest = hashlib.file_digest(stream, "sha256").hexdigest()
     except OSError as error:
         raise ConfigError(
-            f"cannot read {path} ({error.strerror}). To install it again, run `{model.install}`."
+            f"cannot read {path} ({reason_of(error)}). To install it again, run `{model.install}`."
         ) from error
     if digest != model.sha256:
         raise ConfigError(f"{path} is damaged. To install it again, run `{model.install} --force-reinstall`.")

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError, w
 
 from context_agent._support.small_files import read_json
 from context_agent._support.validation import explain, validate_plain
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.harness.profile import Profile
 from context_agent.harness.profile import profile as named_profile
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, MODEL_CONFIG
@@ -136,4 +136,6 @@ def _read(path: Path) -> dict[str, Any]:
     try:
         return dict(read_json(path))
     except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"cannot read {path} ({error}). Restore the file, or name another folder.") from error
+        raise ConfigError(
+            f"cannot read {path} ({reason_of(error)}). Restore the file, or name another folder."
+        ) from error

@@ -17,7 +17,7 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from context_agent.errors import CorpusCorruptError, CorpusEmptyError, CorpusError, CorpusNotFoundError
+from context_agent.errors import CorpusCorruptError, CorpusEmptyError, CorpusError, CorpusNotFoundError, reason_of
 from context_agent.retrieval.index.manifest import MANIFEST_KEY
 from context_agent.retrieval.index.metadata_keys import SAMPLED_RECORDS, USUAL_KEYS, usual_keys
 from context_agent.retrieval.index.publication import StoredCollection, valid_id
@@ -241,7 +241,7 @@ def open_database(folder: Path, timeout: float, *, has_tables: bool = True) -> I
             if isinstance(error, PermissionError)
             else "Name the folder of an index."
         )
-        raise CorpusError(f"{file} cannot be read ({error.strerror}). {remedy}") from error
+        raise CorpusError(f"{file} cannot be read ({reason_of(error)}). {remedy}") from error
     if header[18:20] == b"\2\2":
         # Chroma does not use this mode. Opening such a database creates files next to it, even read-only.
         raise UnreadableError(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from context_agent._support.arguments import folder_path, require_type, require_utf8
 from context_agent._support.cache_folder import cache_folder
 from context_agent._support.small_files import require_files
-from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError
+from context_agent.errors import ConfigError, CorpusCorruptError, CorpusError, DataError, reason_of
 from context_agent.retrieval.chroma.database import DATABASE_FILE, collection_ids
 from context_agent.retrieval.chroma.vector_files import VECTOR_FILES
 from context_agent.retrieval.index.publication import valid_id
@@ -174,7 +174,7 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise CorpusError(
-            f"the index folder {path} cannot be created ({error}). Name a folder that you may write to."
+            f"the index folder {path} cannot be created ({reason_of(error)}). Name a folder that you may write to."
         ) from error
     if not (path / DATABASE_FILE).exists() and any(
         child.name != OWN_FOLDER and not child.name.startswith(".") and not _is_vector_folder(child)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from context_agent._support.telemetry import disable_onnxruntime_telemetry
-from context_agent.errors import ConfigError, EmbedderError
+from context_agent.errors import ConfigError, EmbedderError, reason_of
 from context_agent.retrieval.embedders import CHROMA_DEFAULT, Vectors, embed_filled, unit_rows
 
 _BATCH_TEXTS = 256
@@ -113,7 +113,7 @@ class ChromaEmbedder:
             vectors = np.asarray(call(texts), dtype=np.float32)
         except Exception as error:  # each function raises the errors of the library or service behind it
             hint = f". {_DOWNLOAD_HINT}" if self._name == CHROMA_DEFAULT else ""
-            raise EmbedderError(f"{self._name} failed on {len(texts)} texts ({error}){hint}") from error
+            raise EmbedderError(f"{self._name} failed on {len(texts)} texts ({reason_of(error)}){hint}") from error
         if vectors.ndim != 2 or len(vectors) != len(texts):
             raise EmbedderError(
                 f"{self._name} must take a list of texts and return a vector for each; got shape {vectors.shape} for "
@@ -136,8 +136,8 @@ def _offline_default() -> Any:
         function._download_model_if_not_exists()  # noqa: SLF001
     except (OSError, ValueError, TarError, AttributeError) as error:
         raise ConfigError(
-            f"Its model files cannot be used as they are ({error}), and an index cannot start a download. To allow "
-            "it, pass --embedder chroma-default (in Python: embedder=)."
+            f"Its model files cannot be used as they are ({reason_of(error)}), and an index cannot start a download. "
+            "To allow it, pass --embedder chroma-default (in Python: embedder=)."
         ) from error
     return function
 

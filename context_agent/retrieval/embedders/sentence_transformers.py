@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from context_agent.errors import EmbedderError, MissingExtraError
+from context_agent.errors import EmbedderError, MissingExtraError, reason_of
 from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 
 
@@ -105,6 +105,6 @@ def _load(source: str, device: str | None) -> Any:
         return SentenceTransformer(str(folder) if folder.is_dir() else source, device=device, trust_remote_code=False)
     except (OSError, ValueError, RuntimeError) as error:
         raise EmbedderError(
-            f"the embedding model {source!r} cannot be loaded ({error}). A model that is named is downloaded from the "
-            "hub at first use. On a machine without a network, pass a folder."
+            f"the embedding model {source!r} cannot be loaded ({reason_of(error)}). A model that is named is "
+            "downloaded from the hub at first use. On a machine without a network, pass a folder."
         ) from error

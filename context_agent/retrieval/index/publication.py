@@ -19,7 +19,7 @@ from uuid import UUID
 from context_agent._support.atomic_files import replacing
 from context_agent._support.locks import file_lock
 from context_agent._support.small_files import read_json
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +142,8 @@ def one_maker(root: Path) -> Iterator[Path]:
         if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise
         raise ConfigError(
-            f"the BM25 index needs the folder {root}, which cannot be made ({error.strerror}). Set XDG_CACHE_HOME to a "
-            "folder that is writable (with ctx1 serve: --cache; in Python: cache=)."
+            f"the BM25 index needs the folder {root}, which cannot be made ({reason_of(error)}). Set XDG_CACHE_HOME "
+            "to a folder that is writable (with ctx1 serve: --cache; in Python: cache=)."
         ) from error
     with file_lock(root / MAKER_LOCK, timeout=-1):
         yield root

@@ -35,7 +35,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent._support.small_files import is_hollow, parse_json, read_bytes
-from context_agent.errors import CorpusCorruptError
+from context_agent.errors import CorpusCorruptError, reason_of
 from context_agent.retrieval.index.text_table import TextTable, encode
 from context_agent.retrieval.index.vector_graph import VectorGraph, graph_file
 
@@ -273,7 +273,7 @@ def _load_removed(file: Path, rows: int) -> NDArray[np.int32]:
     except FileNotFoundError:
         return NO_ROWS
     except (OSError, ValueError) as error:
-        raise CorpusCorruptError(f"{file} cannot be read ({error}). Index the documents again.") from error
+        raise CorpusCorruptError(f"{file} cannot be read ({reason_of(error)}). Index the documents again.") from error
     if len(removed) and not (removed[0] >= 0 and removed[-1] < rows and (np.diff(removed) > 0).all()):
         raise CorpusCorruptError(f"{file} does not belong to its segment. Index the documents again.")
     return removed

@@ -27,7 +27,7 @@ from dataclasses import replace
 from pathlib import PurePath
 
 from context_agent._support.arguments import require_type
-from context_agent.errors import DataError, MissingExtraError
+from context_agent.errors import DataError, MissingExtraError, reason_of
 from context_agent.retrieval.document_checks import with_storable_metadata
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.reader_choice import READERS, Reader, read_any
@@ -112,7 +112,7 @@ def _read(
     except DataError as error:
         problem, kind = str(error), ""
     except (OSError, EOFError, zlib.error) as error:
-        problem = f"the file cannot be read ({_reason(error)})" + (
+        problem = f"the file cannot be read ({reason_of(error)})" + (
             f". Its first {count} documents were read." if count else ""
         )
         kind = ""
@@ -134,10 +134,6 @@ def _beginning_of_ids(source: SourceFile) -> str:
     """Return the text with which the ids of the source's documents begin. Rows may have any id."""
     has_rows = not _ROW_FILES.isdisjoint(map(str.lower, PurePath(source.path).suffixes))
     return "" if has_rows else identifier(source.path)
-
-
-def _reason(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 class _Register:

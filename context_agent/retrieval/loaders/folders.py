@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.retrieval.loaders.gitignore import MAX_RULES_BYTES, GitIgnore
 
 RULES_FILE = ".gitignore"
@@ -155,7 +155,7 @@ class _Rules:
         except FileNotFoundError:
             return self
         except (OSError, DataError) as error:
-            reason = f"the file cannot be read ({error.strerror})" if isinstance(error, OSError) else str(error)
+            reason = f"the file cannot be read ({reason_of(error)})" if isinstance(error, OSError) else str(error)
             cause = error if isinstance(error, OSError) else None
             raise _UnknownRulesError(folder / name, reason, cause) from None
         return _Rules((*self.files, (depth, rules)), self.size + len(data))
@@ -263,7 +263,7 @@ class FolderWalk:
     def _report(self, parts: Parts, error: _UnknownRulesError | OSError) -> None:
         """Report a folder that is not read."""
         if isinstance(error, OSError):
-            self._skip(str(self._folder.joinpath(*parts)), f"the folder cannot be read ({error.strerror})")
+            self._skip(str(self._folder.joinpath(*parts)), f"the folder cannot be read ({reason_of(error)})")
         else:
             self._skip(str(error.file), str(error))
         cause = error if isinstance(error, OSError) else error.cause
@@ -318,7 +318,7 @@ def _trouble(entry: os.DirEntry[str]) -> str:
     try:
         entry.stat()
     except OSError as error:
-        return f"the file cannot be read ({error.strerror})"
+        return f"the file cannot be read ({reason_of(error)})"
     return LINK_REASON
 
 

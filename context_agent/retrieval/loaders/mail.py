@@ -22,7 +22,7 @@ from io import BytesIO
 from itertools import starmap
 from pathlib import PurePath
 
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.retrieval.loaders.decoding import decode, decoded_as, unix_lines
 from context_agent.retrieval.loaders.html_text import page_text
 from context_agent.retrieval.loaders.quoted_replies import is_forward, without_blockquotes, without_quoted_replies
@@ -125,7 +125,7 @@ def read_message(reading: Reading) -> Iterator[Document]:
     except DataError:
         raise
     except Exception as error:  # a broken message makes the parser raise nearly anything
-        raise DataError(f"the message cannot be read ({type(error).__name__}: {error})") from error
+        raise DataError(f"the message cannot be read ({type(error).__name__}: {reason_of(error)})") from error
     for notice in mail.notices:
         reading.note_once(notice)
     entries = {"from": mail.sender, "participants": "; ".join(mail.people[:MOST_NAMES]), "date": mail.date}

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from hashlib import blake2b
 
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
 from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, field_names, parse_message
 from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, one_line, storable
@@ -39,7 +39,7 @@ def read_mail(reading: Reading) -> Iterator[Document]:
                 raise
             reading.skip(f"message {number}: {error}")
         except Exception as error:  # noqa: BLE001 (a broken message makes the parser raise nearly anything)
-            reading.skip(f"message {number} cannot be read ({type(error).__name__}: {error})")
+            reading.skip(f"message {number} cannot be read ({type(error).__name__}: {reason_of(error)})")
         else:
             messages += 1
             for notice in mail.notices:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from context_agent.errors import DataError, MissingExtraError
+from context_agent.errors import DataError, MissingExtraError, reason_of
 from context_agent.retrieval.loaders.parquet_pages import page_sizes
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import (
@@ -81,7 +81,7 @@ def read_parquet(reading: Reading) -> Iterator[Document]:
     except pa.ArrowNotImplementedError as error:
         raise DataError(f"pyarrow cannot read the file ({error}). Write it in plain or dictionary encoding.") from error
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        raise DataError(f"the file is damaged after {number} rows ({error})") from error
+        raise DataError(f"the file is damaged after {number} rows ({reason_of(error)})") from error
 
 
 def _filled(row: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import BinaryIO
 from urllib.parse import quote
 
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.retrieval.loaders.decoding import Decoded, declared_encoding, decode, unix_lines
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES, LoadReport
@@ -237,4 +237,4 @@ def meaningful_title(title: str) -> str:
 
 def named(error: Exception) -> str:
     """Return the error's class and message."""
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{type(error).__name__}: {reason_of(error)}" if str(error) else type(error).__name__

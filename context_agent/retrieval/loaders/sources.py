@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from context_agent._support.arguments import items_of, require_members
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.retrieval.loaders.folders import FolderWalk, OpenFolder
 from context_agent.retrieval.loaders.reading import identifier
 from context_agent.retrieval.loaders.report import LoadReport, kind_of
@@ -132,7 +132,7 @@ def _from_path(path: Path, report: LoadReport, extensions: Extensions, *, ignore
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        report.leave_out(str(path), path.name, f"the file cannot be read ({error.strerror or error})")
+        report.leave_out(str(path), path.name, f"the file cannot be read ({reason_of(error)})")
         report.miss("", error)
         return
     if stat.S_ISDIR(mode):

@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Literal, Protocol
 
 from context_agent._support.suggest import suggestion
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, load
 from context_agent.types import Document
 
@@ -135,7 +135,8 @@ def _load_entry_point(entry: EntryPoint) -> Domain:
         value: object = loaded() if callable(loaded) else loaded
     except Exception as error:  # A foreign module can raise any error.
         raise ConfigError(
-            f"{where} cannot be loaded ({type(error).__name__}: {error}). Correct its package, or leave it out."
+            f"{where} cannot be loaded ({type(error).__name__}: {reason_of(error)}). Correct its package, or leave "
+            "it out."
         ) from error
     if not isinstance(value, Domain):
         raise ConfigError(f"{where} must name a Domain, or a function that returns one; got {type(value).__name__}")

@@ -15,7 +15,7 @@ from importlib.resources import files
 from pathlib import Path
 from string import Template
 
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.text.markers import escape_markers
 
 PROMPTS: Mapping[str, frozenset[str]] = {
@@ -97,7 +97,7 @@ def _read_template(name: str, folder: Path | None, placeholders: frozenset[str])
     try:
         template = Template(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or error
+        reason = reason_of(error)
         raise ConfigError(f"cannot read the prompt {path} ({reason}). Check that the file is text in UTF-8.") from error
     if not template.is_valid():
         raise ConfigError(f"{path} has a $ that does not start a placeholder. Write $$ for a dollar sign.")

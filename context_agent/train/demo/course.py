@@ -24,7 +24,7 @@ from typing import Any
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.small_files import files_in, read_json, require_files
 from context_agent.agent import SearchAgent
-from context_agent.errors import ConfigError, DataError, MissingExtraError
+from context_agent.errors import ConfigError, DataError, MissingExtraError, reason_of
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
 from context_agent.retrieval.corpus import Corpus
@@ -286,8 +286,8 @@ class DemoCourse:
             return {name: {"seconds": float(it["seconds"]), "whole": bool(it["whole"])} for name, it in spent.items()}
         except (OSError, ValueError, TypeError, KeyError) as error:
             self._note(
-                f"{self._seconds} is damaged ({error}), so the report has no times of the phases that were finished "
-                "before"
+                f"{self._seconds} is damaged ({reason_of(error)}), so the report has no times of the phases that "
+                "were finished before"
             )
             self._seconds.unlink()
             return {}
@@ -316,8 +316,8 @@ def is_trained(run: RunConfig) -> bool:
         digest = read_json(out / "run.json")["digest"]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise ConfigError(
-            f"{out / 'run.json'} is missing or damaged ({error}), so it is not known how {out / 'final'} was trained. "
-            f"Delete {out} to train again, or name another folder with --out."
+            f"{out / 'run.json'} is missing or damaged ({reason_of(error)}), so it is not known how {out / 'final'} "
+            f"was trained. Delete {out} to train again, or name another folder with --out."
         ) from None
     if digest != settings_digest(run.plain()):
         raise ConfigError(

@@ -22,7 +22,7 @@ from typing import Any
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.question_files import load_questions
 from context_agent._support.small_files import read_json
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.harness.profile import profile as named_profile
 from context_agent.policies.tokens import VocabularyCounter, templated
 from context_agent.retrieval.chroma.indexing import index_documents
@@ -230,5 +230,6 @@ def _stored(file: Path) -> dict[str, Any]:
         return dict(read_json(file))
     except (OSError, ValueError, TypeError) as error:
         raise ConfigError(
-            f"{file} is damaged ({error}). Delete it to make the lessons again, or name another folder with --out."
+            f"{file} is damaged ({reason_of(error)}). Delete it to make the lessons again, or name another folder "
+            "with --out."
         ) from None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from context_agent._support.atomic_files import replace_file
-from context_agent.errors import DataError
+from context_agent.errors import DataError, reason_of
 from context_agent.harness.trajectory_file import write
 from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.metrics_log import MetricsLog, read_metrics
@@ -70,7 +70,9 @@ def open_table(run: TrainingRun, restored_step: int = -1) -> Iterator[MetricsLog
             try:
                 write_page(run.out)
             except (OSError, DataError) as error:
-                run.note(f"{run.out / 'episodes.html'} could not be written ({error}). The run is not affected.")
+                run.note(
+                    f"{run.out / 'episodes.html'} could not be written ({reason_of(error)}). The run is not affected."
+                )
 
 
 def table_row(episode: ScoredEpisode, advantages: EpisodeAdvantages) -> dict[str, Any]:

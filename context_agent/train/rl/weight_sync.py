@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from context_agent._support.http import Endpoint, Refusal, policy_address
-from context_agent.errors import ConfigError, PolicyError, ServerError
+from context_agent.errors import ConfigError, PolicyError, ServerError, reason_of
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.engines.vllm import VllmEngine
 
@@ -190,7 +190,9 @@ class NcclSync(SeparateWeights):
         try:
             trainer.vllm_generation.sync_weights()
         except Exception as error:  # TRL raises plain exceptions
-            raise PolicyError(f"the server did not take new weights ({error}). See the server's log.") from error
+            raise PolicyError(
+                f"the server did not take new weights ({reason_of(error)}). See the server's log."
+            ) from error
         self._sent, self._engine.version = step, str(step)
         size = full_bytes(trainer.accelerator.unwrap_model(trainer.model))
         return SentWeights(size, size)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from context_agent.errors import ConfigError, MissingExtraError, PolicyError
+from context_agent.errors import ConfigError, MissingExtraError, PolicyError, reason_of
 from context_agent.policies.tokens.engines import Sample, SampleRequest, Score
 from context_agent.policies.tokens.engines.prefix_cache import PrefixCache, supported
 from context_agent.policies.tokens.engines.sampling import PendingSample, sample_batch, split_by_length
@@ -212,7 +212,9 @@ class TransformersEngine:
                     sample_batch(self.model, batch, self._pad_id, self._prefixes_of(version))
         except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to the requests
             for pending in batch:
-                pending.answer.set_exception(PolicyError(f"{self.name} failed ({type(error).__name__}: {error})"))
+                pending.answer.set_exception(
+                    PolicyError(f"{self.name} failed ({type(error).__name__}: {reason_of(error)})")
+                )
             return
         for pending in batch:
             pending.finish(version)
@@ -224,7 +226,9 @@ class TransformersEngine:
                 with self._precision():
                     logprobs = tuple(row_logprobs(self.model, pending.ids).tolist())
         except Exception as error:  # noqa: BLE001 - whatever the model raises belongs to the request
-            pending.answer.set_exception(PolicyError(f"{self.name} failed ({type(error).__name__}: {error})"))
+            pending.answer.set_exception(
+                PolicyError(f"{self.name} failed ({type(error).__name__}: {reason_of(error)})")
+            )
             return
         pending.answer.set_result(Score(logprobs, version))
 

@@ -33,7 +33,7 @@ from context_agent._support.child_process import (
     start_process,
 )
 from context_agent._support.processes import exit_reason
-from context_agent.errors import ConfigError, ContextAgentError, MissingExtraError, PolicyError
+from context_agent.errors import ConfigError, ContextAgentError, MissingExtraError, PolicyError, reason_of
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import Score
 from context_agent.train.agents import build_agent
@@ -159,7 +159,7 @@ class RolloutProcess:
         # Pickling can raise any error of the pickled object.
         except Exception as error:
             raise ConfigError(
-                f"the model cannot sample in its own process ({error}). To sample in a thread, set "
+                f"the model cannot sample in its own process ({reason_of(error)}). To sample in a thread, set "
                 'async_rollouts.sampler = "thread".'
             ) from error
         self._child = ChildProcess(*started)
@@ -342,7 +342,7 @@ async def _answer(worker: LocalWorker, parent: ParentPipe, request: Request) -> 
         parent.send(Reply(request.number, None, picklable_error(error)))
     except Exception as error:  # noqa: BLE001
         kind = ConfigError if isinstance(error, ConfigError) else PolicyError
-        failure = kind(f"{type(error).__name__} in the rollout process: {error}")
+        failure = kind(f"{type(error).__name__} in the rollout process: {reason_of(error)}")
         parent.send(Reply(request.number, None, failure))
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 
 from context_agent._support.atomic_files import replacing
-from context_agent.errors import DataError, MissingExtraError
+from context_agent.errors import DataError, MissingExtraError, reason_of
 
 try:
     import torch
@@ -114,7 +114,7 @@ def read_changes(path: Path, weights: Sequence[torch.Tensor], *, base: bytes) ->
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise DataError(f"cannot read {path} ({error.strerror}). Send all weights instead of the changes.") from error
+        raise DataError(f"cannot read {path} ({reason_of(error)}). Send all weights instead of the changes.") from error
     digest, content = data[:DIGEST_BYTES], data[DIGEST_BYTES:]
     if hashlib.sha256(content).digest() != digest:
         raise DataError(f"{path} is incomplete, because its digest differs. Send all weights instead of the changes.")

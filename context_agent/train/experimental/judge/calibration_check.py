@@ -9,7 +9,7 @@ from typing import Any
 
 from context_agent._support.small_files import read_json
 from context_agent._support.suggest import differing_settings
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 from context_agent.train.config import JudgeConfig
 from context_agent.train.experimental.judge.judge import RankingJudge
 from context_agent.train.experimental.judge.pool import JudgePool, refuse_judge_alone
@@ -41,7 +41,7 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"{path} is not a report of `ctx1 train judge-check` ({error}). Run the command again."
+            f"{path} is not a report of `ctx1 train judge-check` ({reason_of(error)}). Run the command again."
         ) from None
     if differences := differing_settings({key: was.get(key) for key in identity}, identity):
         raise ConfigError(

@@ -22,7 +22,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from context_agent._support.small_files import read_toml
 from context_agent._support.validation import explain, validate_plain
-from context_agent.errors import ConfigError
+from context_agent.errors import ConfigError, reason_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def load_rubric(path: str | Path | None) -> Rubric:
         return Rubric(tuple(_criterion(row) for row in rows))
     except OSError as error:
         raise ConfigError(
-            f"cannot read the rubric {path} ({error.strerror}). Set judge.rubric to a TOML file."
+            f"cannot read the rubric {path} ({reason_of(error)}). Set judge.rubric to a TOML file."
         ) from error
     except (ConfigError, ValueError, TypeError, AttributeError) as error:
         raise ConfigError(f"the rubric {path} cannot be used: {error}") from error

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Protocol
 
-from context_agent.errors import PolicyError
+from context_agent.errors import PolicyError, reason_of
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest
 from context_agent.policies.tokens.prompt import TokenRenderer
@@ -97,7 +97,9 @@ class VerlEngine:
                 self._request, prompt_ids=list(request.prompt), sampling_params=sampling
             )
         except Exception as error:  # Ray wraps whatever a server raises in types of its own
-            raise PolicyError(f"a verl server failed ({type(error).__name__}: {error}). See its log.") from error
+            raise PolicyError(
+                f"a verl server failed ({type(error).__name__}: {reason_of(error)}). See its log."
+            ) from error
         self.seconds += time.perf_counter() - started
         return self._sample(tuple(request.prompt), output, frozenset(request.stop))
 
