@@ -7,6 +7,7 @@ turns, and all but the first of several calls. The rows contain what the harness
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,8 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
 
     rows_per_pass: int | None = None
     """Number of rows of similar length, for any number of processes. None means the rows of a pass."""
+    _read_tokens = 0
+    _began = 0.0
 
     def _get_train_sampler(self, train_dataset: Dataset | None = None) -> LengthSampler:
         dataset = self.train_dataset if train_dataset is None else train_dataset
@@ -151,6 +154,22 @@ class RowSftTrainer(TrainerMixin, SFTTrainer):  # type: ignore[misc]  # TRL has 
             of_update=of_pass * self.accelerator.num_processes * self.args.gradient_accumulation_steps,
             seed=self.args.data_seed or self.args.seed,
         )
+
+    def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Any:
+        """Run forward and backward over a pass, and count its tokens."""
+        if not self._read_tokens:
+            self._began = time.perf_counter()
+        self._read_tokens += int(inputs["attention_mask"].sum())
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
+        """Return the norm of the gradient, and report the speed of the passes that computed it."""
+        norm = super()._get_grad_norm(model, grad_norm=grad_norm)
+        mine = torch.tensor([[float(self._read_tokens), time.perf_counter() - self._began]])
+        every = self.accelerator.gather(mine.to(self.accelerator.device))
+        self.report({"trained_per_second": float(every[:, 0].sum() / every[:, 1].max())})
+        self._read_tokens = 0
+        return norm
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None

@@ -10,7 +10,6 @@ from typing import Any
 
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.train.config import LoggingConfig, RunConfig, RunKind
-from context_agent.train.trainer_mixin import TRAINER_FOLDER
 
 try:
     import torch
@@ -26,7 +25,7 @@ def trainer_settings(config: RunConfig, kind: RunKind, trackers: Sequence[str]) 
     """Return the settings that both of TRL's trainers take. `trackers` are those that receive the metrics."""
     out, chosen = Path(config.out), config.optimizer
     return {
-        "output_dir": str(out / TRAINER_FOLDER),
+        "output_dir": str(out),
         "learning_rate": config.learning_rate(kind),
         "adam_beta1": chosen.betas[0],
         "adam_beta2": chosen.betas[1],

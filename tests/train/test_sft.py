@@ -17,6 +17,7 @@ from context_agent.errors import ConfigError, DataError, DivergenceError
 from context_agent.testing import tiny_runs
 from context_agent.testing.actions import rank_all, search
 from context_agent.train.config import SftConfig
+from context_agent.train.metrics_log import read_metrics
 from context_agent.train.row_files import open_folder, read_parquet, write_row_folder
 
 pytest.importorskip("trl")
@@ -50,6 +51,8 @@ def test_the_lessons_are_rows_on_disk_and_are_learned(student: Path) -> None:
     assert folder.trained == sum(row.trained for row in read_parquet(folder.parquet))
     losses = [line["loss"] for line in tiny_runs.timeless(out)]
     assert sum(losses[-5:]) < 0.6 * sum(losses[:5])
+    assert all(line["trained_per_second"] > 0 for line in read_metrics(out / "metrics.jsonl"))
+    assert not (out / "trainer").exists()
     assert {path.name for path in (out / "checkpoints").iterdir()} == {
         f"step-{len(losses) // 20 * 20:08d}",
         f"step-{len(losses):08d}",

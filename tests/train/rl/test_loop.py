@@ -447,6 +447,16 @@ def test_an_update_says_how_fast_it_was_and_how_long_the_run_will_take(straight:
     assert max(line["sampler/canary_difference"] for line in lines) < 1e-4
 
 
+def test_the_page_about_training_names_the_metrics(straight: Path, student: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "training.md").read_text(encoding="utf-8")
+    files = [out / "metrics.jsonl" for out in (straight, student.parent)]
+    names = {name for file in files for line in file.read_text().splitlines() for name in json.loads(line)}
+    unnamed = {
+        name for name in names if f"`{name}`" not in page and not name.startswith(("term/", "dev/", "rollouts/"))
+    }
+    assert unnamed <= {"step", "epoch", "beta"}
+
+
 def test_a_sampler_that_keeps_its_first_weights_stops_the_run(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
