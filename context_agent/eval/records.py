@@ -270,14 +270,21 @@ def _parsed(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[EvalRecord]:
     return [record_from_json(row, f"{path}:{number}") for number, row in enumerate(rows, start=1)]
 
 
+_UNREPEATABLE = ("version", ".corpus")
+"""The ends of the names of settings that no option sets back."""
+
+
 def _check_settings(folder: Path, settings: Mapping[str, Any]) -> None:
     if not (folder / RUN_FILE).exists():
         return
     if differences := differing_settings(read_run(folder)["settings"], settings):
-        raise ConfigError(
-            f"{folder} has a run with other settings: {listed_changes(differences)}. Choose another --out, or pass the "
-            "same settings to resume that run."
+        gone = any(difference.split(" was ")[0].endswith(_UNREPEATABLE) for difference in differences)
+        remedy = (
+            "The documents or context-agent changed since, so choose another --out."
+            if gone
+            else "Choose another --out, or pass the same settings to resume that run."
         )
+        raise ConfigError(f"{folder} has a run with other settings: {listed_changes(differences)}. {remedy}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,6 +159,18 @@ def test_other_settings_are_refused_with_the_differences(benchmarks: Benchmarks,
         evaluate([*one_question, benchmarks[1]], SYSTEMS[:1], OPTIONS, folder=tmp_path)
 
 
+@pytest.mark.parametrize(("name", "value"), [("version", "0.0.9"), ("benchmarks.one.corpus", "chroma:documents@1")])
+def test_what_no_option_sets_back_asks_for_another_folder(name: str, value: str, tmp_path: Path) -> None:
+    settings = {"version": "1.0", "k": 10, "benchmarks.one.corpus": "chroma:documents@2"}
+    with open_run(tmp_path, settings | {name: value}, {}):
+        pass
+    with (
+        pytest.raises(ConfigError, match=rf"{name} was .* changed since, so choose another --out"),
+        open_run(tmp_path, settings, {}),
+    ):
+        pass
+
+
 def test_two_runs_do_not_write_to_one_folder(benchmarks: Benchmarks, tmp_path: Path) -> None:
     with (
         open_run(tmp_path, {}, {}),
