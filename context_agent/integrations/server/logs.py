@@ -7,10 +7,10 @@ import logging
 import os
 import queue
 import re
+import select
 import sys
 import threading
 import uuid
-from contextlib import suppress
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import IO, Any
@@ -62,7 +62,7 @@ class BackgroundLines(logging.Handler):
     """A handler whose own thread writes the lines to a file descriptor.
 
     A program that starts a server with a pipe as stderr, and does not read the pipe, therefore does not stop the
-    server. If too many lines wait, further lines are left out. A later line has their number.
+    server. If too many lines wait, or if a line cannot be written, lines are left out. A later line has their number.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -91,15 +91,24 @@ class BackgroundLines(logging.Handler):
     def _write_lines(self) -> None:
         while True:
             line = self._lines.get()
-            with suppress(OSError):  # The disk with the log is full, or nobody can read the pipe any more.
-                while line:
-                    line = line[os.write(self._descriptor, line) :]
-            if self._lost and self._lines.empty():
-                fields = {"lines": self._lost}
-                self._lost = 0
-                lost = {"msg": "log_lines_lost", "levelname": "WARNING", "fields": fields}
-                self.emit(logging.makeLogRecord(lost))
+            try:
+                self._write(line)
+                if self._lost and self._lines.empty():
+                    fields = {"lines": self._lost}
+                    self._lost = 0
+                    lost = {"msg": "log_lines_lost", "levelname": "WARNING", "fields": fields}
+                    self.emit(logging.makeLogRecord(lost))
+            except OSError:  # The disk with the log is full, or nobody can read the pipe any more.
+                self._lost += 1
             self._lines.task_done()
+
+    def _write(self, line: bytes) -> None:
+        """Write a whole line. A program that shares the terminal or the pipe may have set it to not wait."""
+        while line:
+            try:
+                line = line[os.write(self._descriptor, line) :]
+            except BlockingIOError:
+                select.select([], [self._descriptor], [])
 
 
 def to_stream(stream: IO[str] | None = None, level: int = logging.INFO, worker: int | None = None) -> None:

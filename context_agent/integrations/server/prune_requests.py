@@ -18,7 +18,7 @@ def prune_conversation(pruners: ConversationPruners, request: PruneRequest) -> P
         ConfigError: If an id to restore is unknown, or if the budget is a share of 0.
     """
     options = request.model_dump(include={"budget", "strategy", "effort", "turns", "cached_price"})
-    scope = encode(options)
+    scope = encode({**options, "user": request.user})
     if request.restore:
         return PruneAnswer(messages=pruners.restore(request.messages, request.restore, scope=scope), report=None)
     prices = Prices(turns=options.pop("turns"), cached=options.pop("cached_price"))

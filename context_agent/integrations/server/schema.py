@@ -210,6 +210,11 @@ class PruneRequest(_Request):
         description="The price of a cached input token, as a share of the price of a fresh one.",
     )
     restore: Ids = Field(default=[], description="Ids of passages to bring back. If there are any, nothing is pruned.")
+    user: Name | None = Field(
+        default=None,
+        description="The user whose conversation it is, if the client serves several users. It restores no passage of "
+        "another user.",
+    )
 
 
 class PruneAnswer(BaseModel):

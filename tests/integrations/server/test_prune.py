@@ -45,6 +45,22 @@ def test_a_conversation_that_grows_keeps_its_prefix_whatever_the_client_sends(se
         assert prune([*first, *longer[len(first) :]])[: len(first)] == first
 
 
+def test_users_of_one_client_restore_nothing_of_each_other(serve: Serve) -> None:
+    """Both conversations begin alike, and their calls have the same id."""
+    messages = rendered("openai", LONG)
+    with serve() as server:
+
+        def prune(**fields: Any) -> httpx.Response:
+            return server.client.post("/v1/prune", json={**OPTIONS, **fields})
+
+        answer = prune(messages=messages, user="ann").json()
+        pruned, ids = answer["messages"], [passage["id"] for passage in answer["report"]["removed"]]
+        for other in ({}, {"user": "bob"}):
+            assert prune(messages=pruned, restore=ids, **other).status_code == 400
+            assert prune(messages=pruned, **other).json()["messages"] == pruned
+        assert prune(messages=pruned, restore=ids, user="ann").json()["messages"] == messages
+
+
 def test_a_broken_conversation_comes_back_with_a_warning(serve: Serve) -> None:
     messages = [{"role": "tool", "tool_call_id": "x", "content": noises(0, 9)}, {}]
     with serve() as server:
