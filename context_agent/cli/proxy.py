@@ -75,6 +75,7 @@ def proxy(
     capacity: ProxyCapacityOptions = ProxyCapacityOptions(),
     pause: Annotated[float, SECONDS, Parameter(group=section("Capacity"))] = 600.0,
     confirm_above: Annotated[int | None, COUNT_OR_ZERO, Parameter(group=section("Pruning"))] = None,
+    drop_thinking: Annotated[bool, Parameter(group=section("Pruning"))] = False,
     restores: Annotated[Path | None, OUTPUT_FILE, Parameter(metavar="FILE.jsonl", group=section("Report"))] = None,
     saved: SavingsOptions = SavingsOptions(),
     log_level: LogLevel = "info",
@@ -96,6 +97,8 @@ def proxy(
         pause: Maximum silence of the model server.
         confirm_above: Number of freed tokens above which the proxy asks on the terminal before it prunes. Without an
             answer, it prunes.
+        drop_thinking: Also prune conversations with models of Anthropic that bind their thinking to the conversation.
+            Its API then drops the thinking that comes after a removed passage.
         restores: File that receives the restored passages with their tasks. It contains texts of conversations.
     """
     from context_agent.integrations.conversation_pruners import ConversationPruners
@@ -114,7 +117,9 @@ def proxy(
     confirm = None if confirm_above is None else TerminalConfirmation()
     record = None if restores is None else RestoreLog(restores)
     pruners = ConversationPruners(partial(pruning.open, confirm, confirm_above or 0, record.add if record else None))
-    relay = Proxy(upstream, pruners, settings, pause=pause, savings=savings, report_file=saved.report)
+    relay = Proxy(
+        upstream, pruners, settings, pause=pause, savings=savings, report_file=saved.report, drop_thinking=drop_thinking
+    )
     pruning.open().prune(SAMPLE)
 
     def ready(url: str) -> None:
@@ -124,7 +129,7 @@ def proxy(
             note_of_server(f"proxy for {relay.upstream} at {url} (press Ctrl-C to stop)")
 
     interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
-    for line in savings.lines() if savings.total.requests else ():
+    for line in () if savings.is_empty else savings.lines():
         note_of_server(line)
     if record is not None:
         record.close()

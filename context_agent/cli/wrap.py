@@ -26,7 +26,7 @@ from cyclopts import Parameter
 
 from context_agent._support.small_files import parse_json, read_json
 from context_agent.cli import output
-from context_agent.cli.parameters import CommonOptions, essential
+from context_agent.cli.parameters import CommonOptions, essential, section
 from context_agent.cli.prune_options import PruneOptions, SavingsOptions
 from context_agent.errors import ConfigError
 from context_agent.integrations.server.origins import LOOPBACK_NAMES
@@ -93,6 +93,7 @@ def wrap(
         Parameter(metavar="URL", show_default="the base address in the environment, else the provider's own"),
     ] = None,
     pruning: PruneOptions = PruneOptions(),
+    drop_thinking: Annotated[bool, Parameter(group=section("Pruning"))] = False,
     saved: SavingsOptions = SavingsOptions(),
     common: CommonOptions = CommonOptions(),
 ) -> int:
@@ -110,13 +111,17 @@ def wrap(
         agent: The agent's command.
         arguments: Arguments of the agent, after --.
         upstream: Address of the model server for all requests of the agent.
+        drop_thinking: Also prune conversations with models of Anthropic that bind their thinking to the conversation.
+            Its API then drops the thinking that comes after a removed passage.
     """
     if WRAPPED in os.environ:
         raise ConfigError('this shell is behind a proxy already. Run `eval "$(ctx1 unwrap)"` first.')
     program = _program(agent)
     savings = saved.open()
     with _quiet_logs(), ExitStack() as running:
-        addresses = _start_proxies(_servers(agent, upstream), pruning, saved, savings, running)
+        addresses = _start_proxies(
+            _servers(agent, upstream), pruning, saved, savings, running, drop_thinking=drop_thinking
+        )
         variables = _variables(addresses, agent)
         environment = {
             **os.environ,
@@ -126,7 +131,7 @@ def wrap(
         code = _run([program, *_arguments(agent, addresses), *arguments], environment)
     if common.json:
         output.print_json(savings.to_json())
-    elif savings.total.requests:
+    elif not savings.is_empty:
         for line in savings.lines():
             output.note(line)
     else:
@@ -248,6 +253,8 @@ def _start_proxies(
     saved: SavingsOptions,
     savings: SavingsReport,
     running: ExitStack,
+    *,
+    drop_thinking: bool,
 ) -> dict[Provider, str]:
     """Start a proxy for each model server. Return the base address that replaces each provider's own."""
     from context_agent.integrations.conversation_pruners import ConversationPruners
@@ -264,7 +271,7 @@ def _start_proxies(
             settings = Settings(hosts=LOOPBACK_NAMES, max_body=MAX_BODY, concurrency=128, grace=GRACE_SECONDS)
             # One of them writes the report, which they share. It is the last one to stop.
             report = None if urls else saved.report
-            proxy = Proxy(server, pruners, settings, savings=savings, report_file=report)
+            proxy = Proxy(server, pruners, settings, savings=savings, report_file=report, drop_thinking=drop_thinking)
             urls[server] = running.enter_context(_serving(proxy))
         addresses[provider] = urls[server] + address[len(server) :]
     return addresses

@@ -21,10 +21,13 @@ TOPICS = ("tides", "violins", "glaciers", "printing", "orchards", "lighthouses",
 
 
 @contextmanager
-def proxy_client(url: str, *, budget: int = 300, pause: float = 30.0, **settings: Any) -> Iterator[httpx.Client]:
+def proxy_client(
+    url: str, *, budget: int = 300, pause: float = 30.0, drop_thinking: bool = False, **settings: Any
+) -> Iterator[httpx.Client]:
     """Yield a client of a proxy in front of the upstream. The proxy prunes by words."""
     pruners = ConversationPruners(lambda: ContextPruner(budget, strategy="bm25"))
-    proxy = Proxy(url, pruners, Settings(**{"max_body": 1_000_000, "grace": 1.0, **settings}), pause=pause)
+    limits = Settings(**{"max_body": 1_000_000, "grace": 1.0, **settings})
+    proxy = Proxy(url, pruners, limits, pause=pause, drop_thinking=drop_thinking)
     with (
         listening(proxy, proxy_application, dated=False) as address,
         httpx.Client(base_url=address, timeout=120, headers={"Authorization": f"Bearer {KEY}"}) as client,

@@ -15,6 +15,8 @@ RawHeaders = list[tuple[bytes, bytes]]
 OWN_PREFIX = b"x-context-"
 """The beginning of the proxy's own fields. Clients trust them, so an upstream cannot set one."""
 REPORT_HEADER = b"x-context-pruned"
+BETA_HEADER = b"anthropic-beta"
+"""The field that names features of Anthropic's API."""
 _HOP_BY_HOP_FIELDS = frozenset((
     b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authentication-info", b"proxy-authorization",
     b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
@@ -28,13 +30,17 @@ _ORIGIN_FIELDS = frozenset((b"alt-svc", b"strict-transport-security"))
 """Fields of a response that hold for a whole origin. The upstream's origin is not the proxy's."""
 
 
-def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = False) -> RawHeaders:
+def request_headers(headers: Iterable[tuple[bytes, bytes]], *, recoded: bool = False, betas: bytes = b"") -> RawHeaders:
     """Return the fields of a client's request that go to the upstream, with names in lower case.
 
     Fields for the proxy itself are left out. If the body was `recoded`, its encoding and its digest are left out too.
+    `betas` are further features of Anthropic's API. Their field has one line, because some gateways read only one.
     """
-    passed = _end_to_end(headers, _RECOMPUTED_FIELDS | _BODY_FIELDS if recoded else _RECOMPUTED_FIELDS)
-    return _without_own(passed)
+    passed = _without_own(_end_to_end(headers, _RECOMPUTED_FIELDS | _BODY_FIELDS if recoded else _RECOMPUTED_FIELDS))
+    if not betas:
+        return passed
+    named = [value for name, value in passed if name == BETA_HEADER]
+    return [*(item for item in passed if item[0] != BETA_HEADER), (BETA_HEADER, b",".join([*named, betas]))]
 
 
 def response_headers(headers: Iterable[tuple[bytes, bytes]]) -> RawHeaders:

@@ -2,9 +2,10 @@
 
 The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v1/chat` and
 `/v2/chat`, Ollama's `/api/chat`, Gemini's `generateContent` and `interactions`, Bedrock's `converse` and `invoke`, and
-Vertex AI's `rawPredict`. In a pruned body, only the texts that changed differ. Everything else passes through byte for
-byte. Answers are relayed as they arrive, including their headers. The proxy adds no key, follows no redirect and keeps
-no cookie. Keys in headers pass through, and are neither stored nor logged.
+Vertex AI's `rawPredict`. In a pruned body, only the texts that changed differ, and with `drop_thinking` the field that
+permits it. Everything else passes through byte for byte. Answers are relayed as they arrive, including their headers.
+The proxy adds no key, follows no redirect and keeps no cookie. Keys in headers pass through, and are neither stored nor
+logged.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
+from context_agent._support.bound_thinking import DROP_THINKING_BETA
 from context_agent._support.credentials import checked_address
 from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
@@ -125,6 +127,7 @@ class Proxy(LimitedService):
         pause: float = PAUSE_SECONDS,
         savings: SavingsReport | None = None,
         report_file: Path | None = None,
+        drop_thinking: bool = False,
     ) -> None:
         """Make a proxy.
 
@@ -135,6 +138,8 @@ class Proxy(LimitedService):
             pause: Maximum number of seconds that the upstream may be silent.
             savings: The report to which the savings are added.
             report_file: The file for the report. It is written every minute and at the end.
+            drop_thinking: True if Anthropic's API may drop thinking that a prune makes invalid. Otherwise,
+                conversations with models that bind their thinking are not pruned.
 
         Raises:
             ConfigError: If the address is invalid, or if the environment names a web proxy or certificates that cannot
@@ -143,7 +148,7 @@ class Proxy(LimitedService):
         super().__init__(settings or Settings(max_body=MAX_BODY))
         self._base = upstream_address(upstream)
         self._web_proxy, self._tls = _environment_proxy(self._base), tls_context()
-        self._bodies = BodyPruner(pruners, self.settings.max_body)
+        self._bodies = BodyPruner(pruners, self.settings.max_body, drop_thinking=drop_thinking)
         self._timeout = {"connect": CONNECT_SECONDS, "read": pause, "write": pause}
         self._transport: httpx.AsyncHTTPTransport | None = None
         self._prefix = b""
@@ -241,6 +246,7 @@ class Proxy(LimitedService):
             encodings=request.headers.get("content-encoding", ""),
             hint=_hint(request.headers),
             api=caching_api(self._base.host, request.scope["path"]),
+            model=model_in_path(request.scope["path"]),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
         pruned = await run_cancellable(prune, body, field, caller)
@@ -249,19 +255,22 @@ class Proxy(LimitedService):
         record.notes["prune"] = {**pruned.counts, **({"warnings": n} if (n := len(pruned.warnings)) else {})}
         status = 0
         try:
-            answer = await self._send(request, pruned.body, recoded=pruned.body is not body)
+            betas = DROP_THINKING_BETA if pruned.drops_thinking else ""
+            answer = await self._send(request, pruned.body, recoded=pruned.body is not body, betas=betas)
             status = answer.response.status_code
         finally:
+            if pruned.bound_model:
+                self.savings.add_bound(pruned.bound_model)
             if (saved := pruned.request) is not None:
                 saved = replace(saved, model=saved.model or model_in_path(request.scope["path"]))
                 self.savings.add(saved, accepted=200 <= status < 400)
         answer.headers.append((REPORT_HEADER, pruned.header))
         return answer
 
-    async def _send(self, request: Request, body: bytes, *, recoded: bool = False) -> UpstreamAnswer:
+    async def _send(self, request: Request, body: bytes, *, recoded: bool = False, betas: str = "") -> UpstreamAnswer:
         """Send the request, and return when the upstream's header has arrived.
 
-        If the body was `recoded`, it no longer has a content encoding.
+        If the body was `recoded`, it no longer has a content encoding. `betas` are further features of Anthropic's API.
 
         Raises:
             Problem: If the upstream does not answer or its answer is invalid.
@@ -271,7 +280,7 @@ class Proxy(LimitedService):
         outgoing = httpx.Request(
             request.method,
             self._base,
-            headers=request_headers(request.headers.raw, recoded=recoded),
+            headers=request_headers(request.headers.raw, recoded=recoded, betas=betas.encode()),
             content=body,
             extensions={"timeout": self._timeout, "target": self._target(request.scope)},
         )

@@ -9,6 +9,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from context_agent._support.bound_thinking import (
+    bound_model,
+    can_drop_thinking,
+    may_drop_thinking,
+    with_dropped_thinking,
+)
 from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
 from context_agent.integrations.conversation_pruners import DAY, HOUR, MINUTE, ConversationPruners, PrefixCaching
@@ -26,23 +32,41 @@ SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruct
 """Fields outside the conversation that contain the system text."""
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in the header, and characters of each."""
+NOT_PRUNED = (
+    "{} binds its thinking to the conversation, so nothing is pruned. Let the API drop thinking: set "
+    "thinking.block_binding, or pass --drop-thinking to the proxy."
+)
 
 
 @dataclass(frozen=True, slots=True)
 class PrunedBody:
-    """A body for the upstream, and the report on it. The counts may be logged. The warnings may quote the body."""
+    """A body for the upstream, and the report on it. The counts may be logged. The warnings may quote the body.
+
+    Attributes:
+        body: The body.
+        counts: The numbers of the report.
+        warnings: The warnings of the report.
+        request: What counts in the report of the savings.
+        bound_model: The model, if the body was not pruned because the model binds its thinking to the conversation.
+        drops_thinking: True if the body was given the permission to drop thinking, which needs a header.
+    """
 
     body: bytes
     counts: Mapping[str, Any]
     warnings: Sequence[str] = ()
     request: PrunedRequest | None = None
+    bound_model: str = ""
+    drops_thinking: bool = False
 
     @classmethod
-    def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
+    def of(
+        cls, body: bytes, report: PruneReport, request: PrunedRequest, *, drops_thinking: bool = False
+    ) -> PrunedBody:
         """Return the body with its report. The texts of removed passages are left out of the report."""
         counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
         passages = {"removed": len(report.removed), "restored": len(report.restored)}
-        return cls(body, {"outcome": report.outcome, **passages, **counts}, report.warnings, request)
+        shown = {"outcome": report.outcome, **passages, **counts}
+        return cls(body, shown, report.warnings, request, drops_thinking=drops_thinking)
 
     @property
     def header(self) -> bytes:
@@ -55,12 +79,13 @@ class PrunedBody:
 class BodyPruner:
     """A pruner of request bodies. Threads may share it."""
 
-    def __init__(self, pruners: ConversationPruners, max_bytes: int) -> None:
+    def __init__(self, pruners: ConversationPruners, max_bytes: int, *, drop_thinking: bool = False) -> None:
         """Make a pruner of bodies.
 
-        If a body would take more than eight times `max_bytes` of memory when decoded, it is not decoded.
+        If a body would take more than eight times `max_bytes` of memory when decoded, it is not decoded. With
+        `drop_thinking`, a request to Anthropic's API lets it drop thinking that a prune makes invalid.
         """
-        self._pruners, self._max_bytes = pruners, max_bytes
+        self._pruners, self._max_bytes, self._drop_thinking = pruners, max_bytes, drop_thinking
 
     def prune(
         self,
@@ -71,6 +96,7 @@ class BodyPruner:
         encodings: str = "",
         hint: str = "",
         api: str = "",
+        model: str = "",
     ) -> PrunedBody:
         """Return the body with its conversation pruned.
 
@@ -81,18 +107,21 @@ class BodyPruner:
             encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
             hint: The information that the agent is looking for.
             api: `anthropic` or `openai`, if the prefix cache is that of one of these APIs.
+            model: The model that the path names.
 
         Returns:
             The pruned body. Only the texts that changed differ from the client's body. If nothing is removed, or
             if there is no conversation, the result has the client's body itself.
         """
         try:
-            return self._pruned(body, name, caller, encodings, hint, api=api)
+            return self._pruned(body, name, caller, encodings, hint, api=api, model=model)
         except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
             log("unpruned", logging.ERROR, error=error)
             return PrunedBody(body, {"outcome": "failed"})
 
-    def _pruned(self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str) -> PrunedBody:
+    def _pruned(
+        self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str, model: str
+    ) -> PrunedBody:
         try:
             plain = decoded_body(body, encodings, self._max_bytes)
         except UndecodableBody as error:
@@ -101,17 +130,30 @@ class BodyPruner:
         bundle = None if request is None else _conversation(request, name)
         if request is None or bundle is None:
             return PrunedBody(body, {"outcome": "no conversation"})
+        bound = bound_model(request, model) if api == "anthropic" or model else ""
+        drops_thinking = False
+        if bound and not may_drop_thinking(request):
+            drops_thinking = self._drop_thinking and api == "anthropic" and can_drop_thinking(request)
+            if not drops_thinking:
+                return PrunedBody(body, {"outcome": "passed through"}, (NOT_PRUNED.format(bound),), bound_model=bound)
         system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)
         pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
         record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
         changes = dict(differences(request, bundle.with_messages(pruned.messages)))
-        if not changes:
+        if not changes and not drops_thinking:
             return PrunedBody.of(body, pruned.report, record)
         encoding = json.detect_encoding(plain)
-        changed = with_values(plain.decode(encoding, "surrogatepass"), changes)
-        return PrunedBody.of(changed.encode(encoding, "surrogatepass"), pruned.report, record)
+        text = plain.decode(encoding, "surrogatepass")
+        if drops_thinking:
+            thinking = with_dropped_thinking(request)
+            if "thinking" in request:
+                changes["thinking",] = thinking
+            else:
+                text = text.replace("{", f'{{"thinking": {json.dumps(thinking)}, ', 1)
+        changed = with_values(text, changes).encode(encoding, "surrogatepass")
+        return PrunedBody.of(changed, pruned.report, record, drops_thinking=drops_thinking)
 
     def _decoded(self, body: bytes) -> dict[str, Any] | None:
         """Return the body's JSON object. If it is not an object, or is too costly to decode, return None."""

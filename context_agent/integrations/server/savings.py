@@ -209,6 +209,7 @@ class SavingsReport:
         self.total = Savings()
         self._conversations: OrderedDict[int, ConversationSavings] = OrderedDict()
         self._number = 0
+        self._bound: set[str] = set()
         self._lock = threading.Lock()
 
     def add(self, request: PrunedRequest, *, accepted: bool = True) -> None:
@@ -226,12 +227,23 @@ class SavingsReport:
             if len(self._conversations) > MAX_CONVERSATIONS:
                 self._conversations.popitem(last=False)
 
+    def add_bound(self, model: str) -> None:
+        """Note that requests to a model are not pruned, because it binds its thinking to the conversation."""
+        with self._lock:
+            self._bound.add(model)
+
+    @property
+    def is_empty(self) -> bool:
+        """True if no request with a conversation has come."""
+        return not self.total.requests and not self._bound
+
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values. It has no text of a conversation, and only names of accepted models."""
         with self._lock:
             listed = [{"conversation": number, **one.to_json()} for number, one in self._conversations.items()]
             total = {"conversations": self._number, **self.total.to_json()}
-        return {"currency": self.prices.currency, "total": total, "conversations": listed}
+            bound = sorted(self._bound)
+        return {"currency": self.prices.currency, "total": total, "bound_models": bound, "conversations": listed}
 
     def write(self, file: Path) -> None:
         """Write the report as JSON.
@@ -242,8 +254,14 @@ class SavingsReport:
         replace_file(file, json.dumps(self.to_json(), ensure_ascii=False, indent=2) + "\n")
 
     def lines(self) -> Iterator[str]:
-        """Yield the totals as three lines of text."""
-        total = self.to_json()["total"]
+        """Yield the totals as three lines of text. If some models are not pruned, a line before them says why."""
+        report = self.to_json()
+        total = report["total"]
+        if bound := report["bound_models"]:
+            yield (
+                f"not pruned: the requests to {', '.join(bound[:MAX_MODELS])}, which binds its thinking to the "
+                "conversation; --drop-thinking prunes them"
+            )
         requests, conversations = counted(total["requests"], "request"), counted(total["conversations"], "conversation")
         yield (
             f"{requests} in {conversations}: {total['sent']:,} tokens of tool results sent, "

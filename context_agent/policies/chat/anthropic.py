@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from context_agent._support.bound_thinking import DROP_THINKING_BETA, bound_model, with_dropped_thinking
 from context_agent._support.credentials import ANTHROPIC
 from context_agent._support.http import Events
 from context_agent.harness.profile import Profile
@@ -35,7 +36,8 @@ class AnthropicPolicy(ChatPolicy):
 
     The options are those of `ChatPolicy`. docs/chat.md says how the API reads them. `reasoning_effort` turns on
     adaptive thinking. For models with another kind of thinking, use `extra_body={"thinking": ...}`. The newest models
-    refuse `temperature` and `top_p`. The policy sends them only if you set them.
+    refuse `temperature` and `top_p`. The policy sends them only if you set them. If a model binds its thinking to the
+    conversation, the API may drop the thinking after an edit of the context.
     """
 
     kind = "anthropic"
@@ -62,6 +64,8 @@ class AnthropicPolicy(ChatPolicy):
         concurrency: int = 32,
         counter: TokenCounter | None = None,
     ) -> None:
+        if bound_model({"model": model}):
+            self.vendor = replace(ANTHROPIC, headers={**ANTHROPIC.headers, "anthropic-beta": DROP_THINKING_BETA})
         super().__init__(
             model,
             base_url=base_url,
@@ -97,12 +101,13 @@ class AnthropicPolicy(ChatPolicy):
         seed: int,
         omitted: frozenset[str] = frozenset(),
     ) -> dict[str, Any]:
-        return {
+        body = {
             "model": self.model,
             **prompt_fields(conversation, profile),
             **sampling_fields(self.sampling.body(room)),
             **({"stream": True} if self._stream else {}),
         }
+        return {**body, "thinking": with_dropped_thinking(body)} if bound_model(body) else body
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
         message = whole_message(events)

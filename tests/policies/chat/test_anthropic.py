@@ -366,3 +366,13 @@ def test_the_official_client_reads_the_scripted_server(stream: bool) -> None:
     assert message.content[0].to_dict() == THOUGHT
     assert message.content[3].to_dict()["input"] == {"query": "comets"}
     assert (message.stop_reason, message.usage.cache_read_input_tokens) == ("tool_use", 640)
+
+
+@pytest.mark.parametrize(("model", "is_bound"), [("claude-opus-5-5", True), ("claude-opus-5", False)])
+def test_an_edit_of_the_context_lets_the_api_drop_thinking_that_is_bound_to_it(model: str, is_bound: bool) -> None:
+    with serving([search("comets"), DONE], models=[model]) as server:
+        ask(server, model=model)
+        last = server.requests[-1]
+    drop = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    assert last.body.get("thinking") == (drop if is_bound else None)
+    assert ("thinking-binding-controls-2026-08-01" in last.headers.get("anthropic-beta", "")) is is_bound
