@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+COMPARED_STEPS = 3
+"""The number of the agent's latest messages that passages are compared with, in addition to the task."""
+
 
 @dataclass(frozen=True, slots=True)
 class Goal:

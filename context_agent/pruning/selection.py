@@ -1,39 +1,24 @@
-"""The choice of passages to remove.
-
-Protected passages stay whatever their score. Of the others, the least relevant are removed.
-"""
+"""The choice of the least relevant passages, by the tokens that they and their stubs take."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from itertools import islice, pairwise, takewhile
+from itertools import pairwise, takewhile
 
 import numpy as np
 
 from context_agent.pruning.blocks import Item
 from context_agent.pruning.contents import ResultText
-from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage, runs
 from context_agent.pruning.words import Scores
 
-QUOTE_WORDS = 6
-"""The number of consecutive words that two texts share only if one quotes the other."""
-OWN_CHARACTERS = 2_000_000
-"""Maximum number of characters of the user's and the agent's words that are searched. No model's window has more."""
-MAX_NAMED_PASSAGES = 2
-"""Maximum number of passages with the same name that the name can protect. A name in more passages protects none."""
 CHARACTERS_A_TOKEN = 4
 """The characters that count as a token around the passages of an item."""
 SHORTEST_COPY = 7
 """Minimum number of characters of a passage that counts as a copy of an earlier one."""
-_WORD = re.compile(r"\w+")
-_NAME = re.compile(r"\w[\w./@#-]{2,}\w")
-_NAME_CHARACTER = re.compile(r"[\d_/@#A-Z]|\w\.\w")
-"""A character that distinguishes an identifier, a path, a number or a proper name from an ordinary word."""
 
 
 ItemKey = tuple[int, Item]
@@ -60,64 +45,6 @@ class Candidate:
     def items(self) -> list[ItemKey]:
         """The items of lists that the passage is a part of, the innermost first, each with the number of the result."""
         return [(self.number, item) for item in self.passage.items]
-
-
-class OwnWords:
-    """The words that the user and the agent wrote. They show which passages a later step quotes or builds on.
-
-    Of a long conversation, only the latest `OWN_CHARACTERS` characters are used.
-    """
-
-    def __init__(self, transcript: Transcript) -> None:
-        self._first: dict[int | str, int] = {}
-        room = OWN_CHARACTERS
-        for message, content in reversed([*enumerate(transcript.contents)]):
-            text, room = content.text[:room], room - len(content.text)
-            self._first |= dict.fromkeys((*_quotes(text), *_names(text)), message)
-            if room <= 0:
-                break
-
-    def sources(self, candidates: Sequence[Candidate]) -> set[int]:
-        """Return the rows of the passages with a phrase or a name that the user or the agent first used after them."""
-        rows: set[int] = set()
-        by_name: dict[int | str, list[int]] = {}
-        known = self._first.keys()
-        for row, candidate in enumerate(candidates):
-            text, message = candidate.passage.text, candidate.source.message
-            if any(self._introduced(quote, message) for quote in known & _quotes(text)):
-                rows.add(row)
-            for name in known & set(_NAME.findall(text)):
-                by_name.setdefault(name, []).append(row)
-        for name, named in by_name.items():
-            if len(named) <= MAX_NAMED_PASSAGES:
-                rows |= {row for row in named if self._introduced(name, candidates[row].source.message)}
-        return rows
-
-    def _introduced(self, mark: int | str, message: int) -> bool:
-        """Return True if the first use of the mark by the user or the agent comes after that message."""
-        return self._first[mark] > message
-
-
-def _quotes(text: str) -> set[int]:
-    """Return hashes of all sequences of `QUOTE_WORDS` words in a text."""
-    words = _WORD.findall(text.lower())
-    return set(map(hash, zip(*(islice(words, start, None) for start in range(QUOTE_WORDS)), strict=False)))
-
-
-def _names(text: str) -> set[str]:
-    """Return the names and identifiers in a text."""
-    return {*filter(_NAME_CHARACTER.search, _NAME.findall(text))}
-
-
-def protected(candidates: Sequence[Candidate], transcript: Transcript) -> dict[int, str]:
-    """Return the rows that stay whatever their score, with the reasons."""
-    reasons = dict.fromkeys(OwnWords(transcript).sources(candidates), "used by a later step")
-    for row, candidate in enumerate(candidates):
-        if candidate.source.is_error:
-            reasons[row] = "error"
-        if candidate.source.message >= transcript.last_turn:
-            reasons[row] = "last turn"
-    return reasons
 
 
 def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[int, int]:

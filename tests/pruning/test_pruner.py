@@ -20,12 +20,11 @@ from context_agent._support.shipped_models import shipped_reader
 from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import ContextPruner, Prices, Pruned, relevance
-from context_agent.pruning import pruner as pruning_module
 from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
 from context_agent.pruning.messages import INTENTION_CHARACTERS
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.pruner import _shared_prefix as shared_prefix
+from context_agent.pruning.pruned_texts import _shared_prefix as shared_prefix
 from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, READER_JUDGES, Goal, by_reading, by_words
 from context_agent.pruning.stubs import LONGEST_RANGE
 from context_agent.tokens import CharCounter
@@ -129,7 +128,7 @@ def stubs_of(messages: list[Any]) -> list[str]:
 @pytest.fixture
 def large_stubs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let full stubs take a quarter of the budget, so that a small conversation has some before they become brief."""
-    monkeypatch.setattr(pruning_module, "MAX_STUB_SHARE", 0.25)
+    monkeypatch.setattr("context_agent.pruning.fitting.MAX_STUB_SHARE", 0.25)
 
 
 @pytest.mark.usefixtures("large_stubs")

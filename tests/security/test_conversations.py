@@ -21,8 +21,8 @@ from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pairing import paired
 from context_agent.pruning.passages import cut
 from context_agent.pruning.pieces import pieces_of
+from context_agent.pruning.protection import OwnWords
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
-from context_agent.pruning.selection import OwnWords
 from context_agent.pruning.stubs import looks_like_stub
 from context_agent.pruning.units import units
 from context_agent.tokens import CharCounter
@@ -116,7 +116,7 @@ def test_stubs_that_cost_more_than_estimated_take_few_rounds(monkeypatch: pytest
         return [float(number % 2) * 10 + number / 10_000 for number in range(len(passages))]
 
     rounds = []
-    from context_agent.pruning import pruner as module
+    from context_agent.pruning import fitting as module
 
     select = module.select
     monkeypatch.setattr(module, "select", lambda *args, **options: rounds.append(1) or select(*args, **options))
@@ -198,7 +198,7 @@ def test_a_stub_that_is_repeated_does_not_restore_a_long_result_many_times() -> 
 
 
 def test_own_words_are_read_up_to_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("context_agent.pruning.selection.OWN_CHARACTERS", 100)
+    monkeypatch.setattr("context_agent.pruning.protection.OWN_CHARACTERS", 100)
     early, late = "alpha/one.py " * 3, "beta/two.py " * 9
     own = OwnWords(Transcript([{"role": "user", "content": early}, {"role": "assistant", "content": late}]))
     assert "beta/two.py" in own._first
