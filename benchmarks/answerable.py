@@ -48,12 +48,12 @@ from context_agent.eval.probabilities import (
     roc_auc,
 )
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.calibration import EVIDENCE
 from context_agent.policies.bridge.networks import SHIPPED
+from context_agent.policies.bridge.score_calibration import EVIDENCE
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import Embedder
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.train.bridge.calibration import (
+from context_agent.train.bridge.calibration_fit import (
     CalibrationTask,
     assessed_episodes,
     calibration_tasks,

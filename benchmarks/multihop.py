@@ -247,7 +247,7 @@ def train_weights(options: argparse.Namespace, names: Sequence[str]) -> None:
     weights.
     """
     # Training needs torch, and measuring does not.
-    from context_agent.train.bridge.calibration import calibrate
+    from context_agent.train.bridge.calibration_fit import calibrate
     from context_agent.train.bridge.training import train
 
     sources, alone = [], []

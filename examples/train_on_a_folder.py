@@ -14,7 +14,7 @@ from pathlib import Path
 
 from context_agent import BridgePolicy, MemoryCorpus, SearchAgent, load
 from context_agent.synth_data.links.tasks import LinkTasks, LinkTaskSettings
-from context_agent.train.bridge.calibration import calibrate
+from context_agent.train.bridge.calibration_fit import calibrate
 from context_agent.train.bridge.episodes import BridgeSource
 from context_agent.train.bridge.training import train
 

@@ -48,15 +48,6 @@ from context_agent.harness.profile import default
 from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.actor import BridgeActor
-from context_agent.policies.bridge.calibration import (
-    LIKELY,
-    STOPPING,
-    Evidence,
-    ScoreCalibration,
-    log_odds,
-    sigmoid,
-    stopping_features,
-)
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.ranking import (
     BY_DENSE,
@@ -70,13 +61,22 @@ from context_agent.policies.bridge.ranking import (
     late_scores,
     with_late_interaction,
 )
+from context_agent.policies.bridge.score_calibration import (
+    LIKELY,
+    STOPPING,
+    Evidence,
+    ScoreCalibration,
+    log_odds,
+    sigmoid,
+    stopping_features,
+)
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.tokens import HarmonyCounter
-from context_agent.train.bridge.calibration import RANKED, AssessedEpisode, fit_calibration, logistic_regression
+from context_agent.train.bridge.calibration_fit import RANKED, AssessedEpisode, fit_calibration, logistic_regression
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 from context_agent.types import Chunk, Document
 

@@ -115,7 +115,7 @@ def _corpus(name: str, embedder: str | None, collection: str, stack: ExitStack) 
 
 
 def _train(sources: list[BridgeSource], **settings: Any) -> TrainedBridge:
-    from context_agent.train.bridge.calibration import calibrate
+    from context_agent.train.bridge.calibration_fit import calibrate
     from context_agent.train.bridge.training import train
 
     phases: set[str] = set()

@@ -31,11 +31,11 @@ from context_agent.policies.bridge.candidates import AnalyzedPassage
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
 from context_agent.pruning import reading
 from context_agent.pruning.words import terms
-from context_agent.retrieval.calibration import Calibration
 from context_agent.retrieval.corpus import CANDIDATES, Corpus
 from context_agent.retrieval.fusion import gather, reciprocal_rank_fusion
 from context_agent.retrieval.rerankers import LateInteractionReranker
 from context_agent.retrieval.retriever import DENSE, SPARSE, Retriever
+from context_agent.retrieval.retriever_weights import Calibration
 from context_agent.swarm import MAX_BREADTH, Swarm
 from context_agent.text.names import question_entities
 from context_agent.types import Chunk, Question, RankedChunk, RankedDocument

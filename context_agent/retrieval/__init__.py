@@ -8,7 +8,7 @@
 | `chroma` | `ChromaCorpus` and `index_documents`: a Chroma collection in a folder or on a server |
 | `engines` | `EngineCorpus`: a search engine that the user runs, a framework's retriever, an endpoint or an MCP tool |
 | `retriever`, `fusion` | the protocol of a retriever, and the fusion of the hits of several retrievers |
-| `calibration` | the weight of each retriever, measured in the corpus |
+| `retriever_weights` | the weight of each retriever, measured in the corpus |
 | `index` | an index in a folder: BM25, dense search, regular expressions over all texts, the stored rows |
 | `language_fit` | a check whether an embedder knows the language of the texts |
 | `rerankers` | models that rank the fused hits again |

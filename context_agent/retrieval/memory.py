@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 
 from context_agent._support.arguments import items_of, require_members, require_type, whole_number
 from context_agent.errors import ConfigError, CorpusEmptyError, CorpusError, DimensionError
-from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import CANDIDATES, GREP_LIMIT, check_question
 from context_agent.retrieval.document_checks import check_texts
@@ -39,6 +38,7 @@ from context_agent.retrieval.index.dense import DenseRetriever, VectorTable
 from context_agent.retrieval.index.grep import Pattern, scan
 from context_agent.retrieval.index.text_table import TextTable
 from context_agent.retrieval.retriever import Retriever
+from context_agent.retrieval.retriever_weights import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Chunk, Document, Hit
 

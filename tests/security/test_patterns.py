@@ -38,7 +38,7 @@ EXAMPLES = {
     "context_agent.policies.tokens.vocabularies:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.text_units:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",
     "context_agent.pruning.words:signs": r"[A-Z]?[a-z]+|\d+|[\u0e00-\u0e7f]|(?:[^\W\d_A-Za-z][\u093e]*)++",
-    "context_agent.retrieval.calibration:re.escape(term)": r"tide",
+    "context_agent.retrieval.retriever_weights:re.escape(term)": r"tide",
     "context_agent.retrieval.loaders.html_tags:closing": r"</script(?=[\s/>])[^>]*>?",
     "context_agent.retrieval.loaders.html_tags:attribute": (
         r"""(?:^|[\s"'/])href\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s"'>]+))"""

@@ -8,7 +8,7 @@ import numpy as np
 
 from context_agent import Document
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.calibration import ScoreCalibration
+from context_agent.policies.bridge.score_calibration import ScoreCalibration
 
 FIRST = "Ada Bel Cora Dina Ewa Fay Gus Hal Ines Jo".split()
 LAST = "Marlow Vance Bray Orme Tarn Quill Sedge Rook Finch Larch".split()

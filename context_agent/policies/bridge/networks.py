@@ -21,14 +21,6 @@ from context_agent._support.onnx import PairModel
 from context_agent._support.small_files import parse_json, read_bytes
 from context_agent._support.weight_files import weight_file
 from context_agent.errors import ConfigError, reason_of
-from context_agent.policies.bridge.calibration import (
-    EVIDENCE,
-    STOPPING,
-    Evidence,
-    ScoreCalibration,
-    sigmoid,
-    stopping_features,
-)
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.features import (
     DIRECT,
@@ -50,6 +42,14 @@ from context_agent.policies.bridge.ranking import (
     with_late_interaction,
 )
 from context_agent.policies.bridge.reader import READINGS, Readings, read_odds, reading_features
+from context_agent.policies.bridge.score_calibration import (
+    EVIDENCE,
+    STOPPING,
+    Evidence,
+    ScoreCalibration,
+    sigmoid,
+    stopping_features,
+)
 from context_agent.retrieval.corpus import Corpus
 
 

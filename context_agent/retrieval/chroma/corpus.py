@@ -28,7 +28,6 @@ from numpy.typing import NDArray
 from context_agent._support.arguments import items_of, require_members, whole_number
 from context_agent._support.thread_pool import ThreadPool
 from context_agent.errors import ConfigError, CorpusEmptyError, DimensionError
-from context_agent.retrieval.calibration import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.retrieval.chroma.client_source import ClientSource
 from context_agent.retrieval.chroma.collection import PAGE_RECORDS
@@ -50,6 +49,7 @@ from context_agent.retrieval.index.manifest import MANIFEST_KEY, Manifest, parse
 from context_agent.retrieval.index.metadata_keys import Keys, keys_notice
 from context_agent.retrieval.index.publication import StoredCollection
 from context_agent.retrieval.retriever import Retriever
+from context_agent.retrieval.retriever_weights import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from context_agent.errors import (
     CorpusError,
     CorpusLockedError,
 )
-from context_agent.retrieval.calibration import Calibration, calibrate, probes_of, sample_rows
 from context_agent.retrieval.chroma.client_source import ClientReader
 from context_agent.retrieval.chroma.collection import CollectionRecords, read_manifest, write_manifest
 from context_agent.retrieval.chroma.record_writer import RecordWriter, delete_records
@@ -45,6 +44,7 @@ from context_agent.retrieval.index.snapshot import Snapshot, remove_others
 from context_agent.retrieval.index.vector_graph import APPROXIMATE_FROM, graphs_available
 from context_agent.retrieval.index.writer import SnapshotWriter
 from context_agent.retrieval.language_fit import language_warning
+from context_agent.retrieval.retriever_weights import Calibration, calibrate, probes_of, sample_rows
 from context_agent.tokens import TokenCounter
 from context_agent.types import Document
 

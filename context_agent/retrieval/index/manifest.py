@@ -17,7 +17,7 @@ from annotated_types import Interval, Len, Predicate
 
 from context_agent._support.validation import explain
 from context_agent.errors import CorpusCorruptError
-from context_agent.retrieval.calibration import CALIBRATION_VERSION, Calibration
+from context_agent.retrieval.retriever_weights import CALIBRATION_VERSION, Calibration
 from context_agent.text.languages import LANGUAGES
 
 if TYPE_CHECKING:

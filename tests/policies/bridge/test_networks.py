@@ -23,7 +23,6 @@ from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
 from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.calibration import EVIDENCE, STOPPING, Evidence, ScoreCalibration, log_odds, sigmoid
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import LINKS
@@ -37,7 +36,15 @@ from context_agent.policies.bridge.networks import (
     document_rows,
 )
 from context_agent.policies.bridge.ranking import RANKING, Trees
-from context_agent.retrieval.calibration import Calibration
+from context_agent.policies.bridge.score_calibration import (
+    EVIDENCE,
+    STOPPING,
+    Evidence,
+    ScoreCalibration,
+    log_odds,
+    sigmoid,
+)
+from context_agent.retrieval.retriever_weights import Calibration
 from context_agent.testing.embedders import HashEmbedder
 from tests.support.two_hop_films import TRUSTING, calibrated, world
 

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from context_agent import BridgePolicy, Document, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import Effort, Scorer
-from context_agent.policies.bridge.calibration import STOPPING, ScoreCalibration, log_odds
 from context_agent.policies.bridge.candidates import (
     AnalyzedPassage,
     ChunkCandidate,
@@ -40,6 +39,7 @@ from context_agent.policies.bridge.ranking import (
     ranking_features,
     with_late_interaction,
 )
+from context_agent.policies.bridge.score_calibration import STOPPING, ScoreCalibration, log_odds
 
 STUMP = Trees(
     feature=np.array([[1, 0, 0], [0, 0, 0]], np.int16),

@@ -12,7 +12,7 @@ from context_agent.errors import DataError
 from context_agent.policies.bridge import Effort, Scorer
 from context_agent.retrieval.corpus import Corpus
 from context_agent.testing.embedders import HashEmbedder
-from context_agent.train.bridge.calibration import (
+from context_agent.train.bridge.calibration_fit import (
     AssessedEpisode,
     assessed_episodes,
     calibration_tasks,

@@ -7,7 +7,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from context_agent.retrieval.calibration import (
+from context_agent.retrieval.filters import Where
+from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
+from context_agent.retrieval.index.manifest import Chunking, Manifest
+from context_agent.retrieval.memory import MemoryCorpus
+from context_agent.retrieval.retriever_weights import (
     CALIBRATION_VERSION,
     KNOWN_ITEM_PROBES,
     MIN_WORKING_WEIGHT,
@@ -22,10 +26,6 @@ from context_agent.retrieval.calibration import (
     sample_rows,
     success_odds,
 )
-from context_agent.retrieval.filters import Where
-from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index
-from context_agent.retrieval.index.manifest import Chunking, Manifest
-from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter

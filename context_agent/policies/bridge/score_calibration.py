@@ -4,7 +4,7 @@ The first is the probability that the corpus answers the question. The second is
 belongs to the evidence.
 
 Scores can be compared within a question but not between questions. Logistic models, fitted by
-`train.bridge.calibration`, turn them into probabilities (Platt, 1999). The first model uses a few features of the
+`train.bridge.calibration_fit`, turn them into probabilities (Platt, 1999). The first model uses a few features of the
 evidence and estimates whether the corpus answers the question. The second turns each candidate's score into a
 probability, using the first model's result, and keeps the order of the candidates. The third estimates, after the first
 turn, whether further searches would improve the ranking.
