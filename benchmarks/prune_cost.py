@@ -19,7 +19,7 @@ import prune_records
 from prune_conversations import INVENTED, InventedSet, Message, Player, as_tickets, code_search, log_lines, tickets
 
 from context_agent._support.token_table import load_weights
-from context_agent.pruning import ContextPruner, Prices, features, pieces, relevance, words
+from context_agent.pruning import ContextPruner, Prices, features, relevance, word_pieces, words
 
 SIZES = (8_000, 32_000)
 ALWAYS = Prices(cached=1.0)
@@ -47,7 +47,7 @@ def measured(messages: Sequence[Message], budget: int, effort: str, repeats: int
     """Return the milliseconds of the fastest of several prunes, and the number of tokens before it."""
     seconds = []
     for _ in range(repeats):
-        for cache in (words.TERM_IDS, pieces.PIECES, features.TEMPLATES, relevance.EMBEDDINGS, relevance.ODDS):
+        for cache in (words.TERM_IDS, word_pieces.PIECES, features.TEMPLATES, relevance.EMBEDDINGS, relevance.ODDS):
             cache.clear()
         load_weights()._words.clear()  # noqa: SLF001
         started = time.process_time()

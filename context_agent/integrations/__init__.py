@@ -15,5 +15,5 @@
 | `otel`, `otel_export` | episodes as OpenTelemetry spans, and their export |
 | `conversation_pruners`, `passage_pruning` | pruning alone, of conversations and of passages; needs no extra |
 | `line_index` | an index of a growing file of lines |
-| `passages`, `open_agent`, `filters`, `framework_embedder` | code that the retrievers for frameworks share |
+| `passages`, `open_agent`, `framework_filters`, `framework_embedder` | code that the retrievers for frameworks share |
 """

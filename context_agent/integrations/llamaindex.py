@@ -8,8 +8,8 @@ from context_agent._support.extras import extra
 from context_agent.agent import SearchAgent
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import DEFAULT_K
-from context_agent.integrations.filters import from_llamaindex
 from context_agent.integrations.framework_embedder import FrameworkEmbedder
+from context_agent.integrations.framework_filters import from_llamaindex
 from context_agent.integrations.open_agent import OpenAgent, open_agent
 from context_agent.integrations.passage_pruning import THRESHOLD, prune
 from context_agent.integrations.passages import PassageRetriever, RetrievedPassage

@@ -13,7 +13,7 @@ from typing import Any
 from context_agent._support.arguments import whole_number
 from context_agent.agent import SearchAgent, SearchResult
 from context_agent.harness.episode import DEFAULT_K
-from context_agent.integrations.filters import all_of
+from context_agent.integrations.framework_filters import all_of
 from context_agent.retrieval.filters import Where
 from context_agent.types import Metadata
 

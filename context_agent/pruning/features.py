@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from context_agent._support.text_cache import TextCache
 from context_agent.pruning.blocks import Passage
 from context_agent.pruning.goal import Goal
-from context_agent.pruning.pieces import Coverage, coverage, pieces_of
+from context_agent.pruning.word_pieces import Coverage, coverage, pieces_of
 from context_agent.pruning.words import PassageWords, Scores, query_of, unit_rows
 
 STEP_WEIGHT = 0.3

@@ -1,4 +1,4 @@
-"""Calibration: the weight of each retriever in a corpus, measured with queries that are made from the corpus.
+"""The weights of retrievers in a corpus, measured with queries that are made from the corpus.
 
 No model is needed.
 

@@ -19,7 +19,7 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import Swarm
 from context_agent.train.config import RendererKind, RunConfig
-from context_agent.train.toy.words import words_profile
+from context_agent.train.toy.word_prompts import words_profile
 
 
 def episode_profile(run: RunConfig) -> Profile:

@@ -25,7 +25,7 @@ from context_agent.policies.tokens.template import TemplateRenderer
 from context_agent.train.config import LoraConfig, ModelConfig, RendererKind, RunConfig
 from context_agent.train.output_layer import with_float32_head
 from context_agent.train.toy.environment import environment_texts, make_environment
-from context_agent.train.toy.words import WordRenderer
+from context_agent.train.toy.word_prompts import WordRenderer
 
 try:
     import torch

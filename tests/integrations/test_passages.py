@@ -14,7 +14,7 @@ from llama_index.core.vector_stores.types import MetadataFilter, MetadataFilters
 from llama_index.core.vector_stores.utils import build_metadata_filter_fn
 
 from context_agent.errors import ConfigError
-from context_agent.integrations.filters import all_of, from_haystack, from_llamaindex
+from context_agent.integrations.framework_filters import all_of, from_haystack, from_llamaindex
 from context_agent.retrieval.filters import compile_where
 
 METADATA: list[dict[str, Any]] = [

@@ -20,11 +20,11 @@ from context_agent.pruning.contents import Call, MessageContent
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.pairing import paired
 from context_agent.pruning.passages import cut
-from context_agent.pruning.pieces import pieces_of
 from context_agent.pruning.protection import OwnWords
 from context_agent.pruning.relevance import QUESTION_CHARACTERS, Goal, by_reading
 from context_agent.pruning.stubs import looks_like_stub
 from context_agent.pruning.units import units
+from context_agent.pruning.word_pieces import pieces_of
 from context_agent.tokens import CharCounter
 from context_agent.web.conversation import SHOWN_CALLS, model_calls
 from tests.support.bounded import LIMIT, bounded

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from context_agent.integrations.server.targets import MAX_ENCODINGS, path_fault
+from context_agent.integrations.server.request_targets import MAX_ENCODINGS, path_fault
 from tests.support.raw_http import RawUpstream, exchange, get, proxy_before, raw_upstream, status
 
 LEADING_OUT = [

@@ -22,7 +22,7 @@ from context_agent import ChromaCorpus, MemoryCorpus, ScriptedPolicy, SearchAgen
 from context_agent.errors import ConfigError, FeedbackLimitError
 from context_agent.integrations import feedback as feedback_module
 from context_agent.integrations.feedback import JUDGMENTS_FILE, SERVED_FILE, FeedbackLog, judgment
-from context_agent.integrations.filters import from_haystack, from_llamaindex
+from context_agent.integrations.framework_filters import from_haystack, from_llamaindex
 from context_agent.integrations.server import connections
 from context_agent.integrations.server.connections import MAX_HEADER, ConnectionTable
 from context_agent.integrations.server.logs import SERVER_LOGGER

@@ -12,7 +12,7 @@ from context_agent.policies.tokens.prompt import TokenRenderer
 from context_agent.train.lessons import KEPT_FOLDER
 from context_agent.train.toy.environment import ToyEnvironment
 from context_agent.train.toy.expert import ExpertNoise, NoisyExpert
-from context_agent.train.toy.words import words_profile
+from context_agent.train.toy.word_prompts import words_profile
 from context_agent.types import Question
 
 FLAWLESS = ExpertNoise(stop=0.0, stray=0.0, untidy=0.0)

@@ -23,7 +23,7 @@ from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.train.rl.loop import ReinforcementLoop
 from context_agent.train.rl.weight_sync import NOTHING_SENT, SentWeights
 from context_agent.train.toy.environment import ToyEnvironment
-from context_agent.train.toy.words import WordRenderer, words_profile
+from context_agent.train.toy.word_prompts import WordRenderer, words_profile
 
 
 class NoSync:

@@ -15,7 +15,7 @@ from context_agent.train.config import RunConfig
 from context_agent.train.experimental.verl.folder import prepare
 from context_agent.train.models import load_model, load_renderer
 from context_agent.train.toy.environment import ToyEnvironment, make_environment
-from context_agent.train.toy.words import WordRenderer
+from context_agent.train.toy.word_prompts import WordRenderer
 
 CHANGES: dict[str, Any] = {
     "rollouts": {"steps": 3, "groups": 4, "rollouts": 4, "substeps": 2, "save_every": 1},

@@ -11,7 +11,7 @@ import pytest
 
 from context_agent.testing import tiny_runs
 from context_agent.train.toy.environment import ToyEnvironment, WorldConfig, environment_texts, make_environment
-from context_agent.train.toy.words import WordRenderer
+from context_agent.train.toy.word_prompts import WordRenderer
 from tests.support.fork_servers import MODELS, attach
 from tests.support.garbage import collect_rarely
 from tests.support.shared_folders import made_once

@@ -16,7 +16,7 @@ from context_agent.train.config import DataConfig
 from context_agent.train.data import corpus_digest, open_data
 from context_agent.train.lessons import demonstration_rows
 from context_agent.train.toy.environment import WorldConfig, environment_texts, make_environment
-from context_agent.train.toy.words import WordRenderer
+from context_agent.train.toy.word_prompts import WordRenderer
 from context_agent.types import Document
 
 

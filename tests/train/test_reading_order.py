@@ -17,7 +17,7 @@ pytest.importorskip("trl")
 
 PAGE = Path(__file__).parents[2] / "docs" / "architecture.md"
 PACKAGE = Path(train.__file__).parent
-TOY = {"toy/environment", "toy/words"}
+TOY = {"toy/environment", "toy/word_prompts"}
 """The tests train on a toy world. The page names its folder."""
 
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="the documentation is not part of the source distribution")

@@ -24,7 +24,7 @@
 | `logs`, `metrics` | logs as JSON lines, metrics for Prometheus |
 | `origins` | the web pages that may call a server |
 | `proxy` | the proxy before a model server, which prunes the conversations that pass it |
-| `targets`, `headers` | the paths and the header fields that the proxy passes on |
+| `request_targets`, `headers` | the paths and the header fields that the proxy passes on |
 | `pruned_bodies`, `conversation_paths` | bodies with a pruned conversation, and the paths of model APIs that have one |
 | `savings` | the tokens and the money that the proxy saved |
 """

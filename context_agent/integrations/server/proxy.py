@@ -54,10 +54,10 @@ from context_agent.integrations.server.middleware import (
 )
 from context_agent.integrations.server.origins import host_name, is_loopback
 from context_agent.integrations.server.pruned_bodies import BodyPruner
+from context_agent.integrations.server.request_targets import path_fault
 from context_agent.integrations.server.savings import SavingsReport, model_in_path
 from context_agent.integrations.server.service import LimitedService
 from context_agent.integrations.server.settings import Settings
-from context_agent.integrations.server.targets import path_fault
 
 with extra("serve"):
     from starlette.applications import Starlette

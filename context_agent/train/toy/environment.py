@@ -1,8 +1,8 @@
 """The toy environment: a generated corpus with questions, for models of a few hundred thousand weights.
 
 Such a model cannot copy numbers that it has never seen. Therefore the id of each document is its title, and the
-questions' gold ids are changed in the same way. `toy.words` writes its prompts, and `toy.expert` demonstrates its
-episodes.
+questions' gold ids are changed in the same way. `toy.word_prompts` writes its prompts, and `toy.expert` demonstrates
+its episodes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from context_agent.errors import ConfigError
 from context_agent.retrieval.embedders import STATIC
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data.world.closed_world import make_world
-from context_agent.train.toy.words import SWARM_WORDS
+from context_agent.train.toy.word_prompts import SWARM_WORDS
 from context_agent.types import Document, Question
 
 TYPES = ("single", "bridge")

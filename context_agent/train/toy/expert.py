@@ -20,7 +20,7 @@ from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import TokenCounter
 from context_agent.train.toy.environment import split_branches
-from context_agent.train.toy.words import THOUGHT
+from context_agent.train.toy.word_prompts import THOUGHT
 from context_agent.types import Action, Question, RankedId, ToolCall
 
 

@@ -26,7 +26,7 @@ from context_agent.train.demo.scores import (
     summarize,
 )
 from context_agent.train.rewards import RewardConfig
-from context_agent.train.toy.words import words_profile
+from context_agent.train.toy.word_prompts import words_profile
 from tests.support.demo_records import QUESTION, SCORE, episode, pruned, scores
 
 

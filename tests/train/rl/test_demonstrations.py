@@ -29,7 +29,7 @@ from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.run_file import parse_run
 from context_agent.train.toy.environment import ToyEnvironment
-from context_agent.train.toy.words import WordRenderer, words_profile
+from context_agent.train.toy.word_prompts import WordRenderer, words_profile
 from context_agent.types import Question
 from tests.support.expert import demonstrate
 from tests.support.rollout_loops import rollout_loop

@@ -23,7 +23,7 @@ from context_agent.train.rewards import RewardConfig
 from context_agent.train.rl.rank_metrics import metrics_over_ranks
 from context_agent.train.rl.rollouts import Rollouts, draw_questions
 from context_agent.train.toy.environment import ToyEnvironment
-from context_agent.train.toy.words import WordRenderer
+from context_agent.train.toy.word_prompts import WordRenderer
 from context_agent.types import Question
 from tests.support.rollout_loops import SMALL, agent, rollout_loop
 

@@ -26,7 +26,7 @@ from context_agent.train.toy.environment import (
     split_branches,
 )
 from context_agent.train.toy.expert import LEADING_NOISE, SUBAGENT_NOISE, ExpertNoise, NoisyExpert
-from context_agent.train.toy.words import UNKNOWN, WordRenderer, words_profile
+from context_agent.train.toy.word_prompts import UNKNOWN, WordRenderer, words_profile
 
 CAREFUL = ExpertNoise(stop=0, stray=0, untidy=1)
 

@@ -29,7 +29,7 @@ from context_agent.policies.tokens.recorded_calls import calls
 from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum
 from context_agent.train.toy.environment import ToyEnvironment
-from context_agent.train.toy.words import WordRenderer, words_profile
+from context_agent.train.toy.word_prompts import WordRenderer, words_profile
 
 pytest.importorskip("trl", reason="needs the train extra")
 

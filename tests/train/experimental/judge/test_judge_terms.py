@@ -15,7 +15,7 @@ from context_agent.train.experimental.judge.judge import CAPPED, FAILED, JudgedR
 from context_agent.train.experimental.judge.pool import JudgePool, refuse_judge_alone, scores_by_group
 from context_agent.train.rewards import RewardConfig
 from context_agent.train.toy.environment import ToyEnvironment
-from context_agent.train.toy.words import WordRenderer
+from context_agent.train.toy.word_prompts import WordRenderer
 from context_agent.types import Question
 
 pytest.importorskip("trl", reason="needs the train extra")

@@ -14,7 +14,7 @@ from context_agent.train.outcome import measure_outcome
 from context_agent.train.rows import demonstrated_rows, sampled_rows
 from context_agent.train.toy.environment import ToyEnvironment, environment_texts
 from context_agent.train.toy.expert import ExpertNoise, NoisyExpert
-from context_agent.train.toy.words import SWARM_WORDS, UNKNOWN, WordRenderer, words_profile
+from context_agent.train.toy.word_prompts import SWARM_WORDS, UNKNOWN, WordRenderer, words_profile
 
 
 def test_the_vocabulary_covers_the_world_and_is_small(small: ToyEnvironment, words: WordRenderer) -> None:
