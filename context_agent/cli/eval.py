@@ -109,7 +109,7 @@ def evaluate(
     """Measure systems on questions with known documents.
 
     The folder --out gets run.json, records.jsonl, summary.json and report.html. The same command resumes an interrupted
-    run. A question that fails counts as 0, and the exit code is then 1.
+    run. A question that fails counts as 0, and the exit code is then 1. The same command answers such questions again.
 
     Args:
         out: Folder of the run. The same command resumes it.
@@ -310,7 +310,8 @@ def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
         from context_agent.eval.summary import show
 
         show(output.stdout(), summary)
-    output.note(f"the report is {folder / 'report.html'}")
+    again = ". To answer the failed questions again, run the same command." if summary.failures else ""
+    output.note(f"the report is {folder / 'report.html'}{again}")
     return 1 if summary.failures else 0
 
 

@@ -225,7 +225,9 @@ def evaluate(
     machines: Machines | None = None,
     progress: RunProgress | None = None,
 ) -> list[EvalRecord]:
-    """Run all questions that have no record in `folder` yet, and return all records in the order of the jobs.
+    """Run all questions that have no record in `folder` yet or that failed, and return all records.
+
+    The records are in the order of the jobs.
 
     Args:
         benchmarks: The benchmarks, from `prepare`.

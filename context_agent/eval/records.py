@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from context_agent._support.atomic_files import replace_file
@@ -256,14 +256,15 @@ def read_run(folder: Path) -> dict[str, Any]:
 def read_records(folder: Path) -> list[EvalRecord]:
     """Return the records of a run, sorted by key.
 
-    The list does not depend on the order in which the questions were answered. An incomplete last line is ignored.
+    The list does not depend on the order in which the questions were answered. If a question that failed was answered
+    again, its last record counts. An incomplete last line is ignored.
 
     Raises:
         DataError: If any other line is not a record.
     """
     path = folder / RECORDS_FILE
     records = _parsed(path, read_log(path).records) if path.exists() else []
-    return [record for _, record in sorted({record.key: record for record in reversed(records)}.items())]
+    return [record for _, record in sorted({record.key: record for record in records}.items())]
 
 
 def _parsed(path: Path, rows: Sequence[Mapping[str, Any]]) -> list[EvalRecord]:
@@ -322,6 +323,14 @@ class TrajectoryStore:
         """Delete the unfinished trajectories of a question that will be repeated."""
         for path in self._unfinished_of(key):
             path.unlink(missing_ok=True)
+
+    def forget(self, record: EvalRecord) -> None:
+        """Delete the trajectories of a failed question that was answered again."""
+        benchmark, system, window, seed, _ = record.key
+        folder = cell_folder(benchmark_folder(self.folder, benchmark), system, window, seed)
+        for path in record.trajectories:
+            # Only the name is used. The record is a line of a file, which may name a file of another folder.
+            (folder / PurePath(path).name).unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Delete the unfinished trajectories that an interrupted run left."""

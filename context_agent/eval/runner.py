@@ -131,7 +131,7 @@ def run_jobs(
     time_limit: float | None = None,
     progress: RunProgress | None = None,
 ) -> list[EvalRecord]:
-    """Answer the jobs that have no record, and return the records of all jobs in their order.
+    """Answer the jobs that have no record or that failed, and return the records of all jobs in their order.
 
     After a `KeyboardInterrupt`, the log contains everything answered so far. If opening a corpus or the policy raises
     an error in a worker, the same error is raised here.
@@ -146,7 +146,8 @@ def run_jobs(
         time_limit: The time limit of an episode, in seconds. Defaults to `DEFAULT_TIMEOUT`, to detect hung episodes.
         progress: A function that is called before the first job and after each job.
     """
-    remaining = [job for job in jobs if job.key not in log.records]
+    answered = {key for key, record in log.records.items() if record.error is None}
+    remaining = [job for job in jobs if job.key not in answered]
     done = len(jobs) - len(remaining)
     report = progress or (lambda done, total: None)
     report(done, len(jobs))
@@ -163,7 +164,11 @@ def run_jobs(
         with pool:
             futures = {pool.submit(job): job for job in remaining}
             for future in as_completed(futures):
-                log.add(_record_of(futures[future], future, spec.store))
+                job = futures[future]
+                failed = log.records.get(job.key)
+                log.add(_record_of(job, future, spec.store))
+                if failed is not None and spec.store is not None:
+                    spec.store.forget(failed)
                 done += 1
                 report(done, len(jobs))
     return [log.records[job.key] for job in jobs]

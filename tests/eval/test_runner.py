@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -103,6 +104,22 @@ def test_an_episode_that_hangs_dies_or_fails_is_a_failure_and_the_others_continu
     (file,) = hung_record.trajectories
     assert f'<a href="trajectories.html#t={Path(file).stem}">hangs</a>' in (tmp_path / "report.html").read_text("utf-8")
     assert (tmp_path / "trajectories.html").stat().st_size > 10_000
+
+
+def test_questions_that_failed_are_answered_again_and_no_others(benchmarks: Benchmarks, tmp_path: Path) -> None:
+    prepared = with_questions(benchmarks, "first", faulty_policies.FAILS)
+    options = EvalOptions(faulty_policies.scripted, windows=(2048,), save=tmp_path / "saved")
+    systems = find_systems(["agent"])
+    failed = evaluate(prepared, systems, options, folder=tmp_path, processes=1)
+    assert [record.error is None for record in failed] == [True, False]
+    again = evaluate(prepared, systems, replace(options, policy=faulty_policies.repaired), folder=tmp_path, processes=1)
+    assert again[0] == failed[0]
+    assert again[1].error is None
+    assert read_records(tmp_path) == sorted(again, key=lambda record: record.key)
+    assert {cell.failed for cell in summarize_run(tmp_path).cells} == {0}
+    kept = [tmp_path / path for record in again for path in record.trajectories]
+    assert sorted((tmp_path / "saved").rglob("*.jsonl")) == sorted(kept)
+    assert all(read(path).end is not None for path in kept)
 
 
 def test_a_result_that_cannot_be_scored_is_a_failure_of_its_question_alone(

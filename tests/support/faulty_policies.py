@@ -19,6 +19,11 @@ def scripted() -> Policy:
     return ScriptedPolicy([_search_or_fail, rank_all], instructed=False)
 
 
+def repaired() -> Policy:
+    """Return the same systems without misbehavior."""
+    return ScriptedPolicy([lambda view: search(view.question), rank_all], instructed=False)
+
+
 def slow() -> Policy:
     """Return the same systems, slow enough to be interrupted between two questions."""
     return ScriptedPolicy([_search_late, rank_all], instructed=False)
