@@ -56,28 +56,44 @@ class Provider:
         address: The address of its API, with the path that a client's base address has.
         variables: The environment variables in which clients look for another base address.
         opencode: The provider's name in OpenCode's settings, and the path of a base address there.
+        goose: The variable in which Goose looks for the host.
     """
 
     address: str
     variables: tuple[str, ...]
-    opencode: tuple[str, str]
+    opencode: tuple[str, str] = ("", "")
+    goose: str = ""
 
 
 PROVIDERS = (
-    Provider("https://api.anthropic.com", ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"), ("anthropic", "/v1")),
+    Provider(
+        "https://api.anthropic.com",
+        ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE"),
+        ("anthropic", "/v1"),
+        "ANTHROPIC_HOST",
+    ),
     Provider(
         "https://api.openai.com/v1",
         ("OPENAI_BASE_URL", "OPENAI_API_BASE", "AIDER_OPENAI_API_BASE"),
         ("openai", "/v1"),
+        "OPENAI_HOST",
     ),
-    Provider("https://generativelanguage.googleapis.com", ("GOOGLE_GEMINI_BASE_URL",), ("google", "/v1beta")),
+    Provider(
+        "https://generativelanguage.googleapis.com",
+        ("GOOGLE_GEMINI_BASE_URL",),
+        ("google", "/v1beta"),
+        "GOOGLE_HOST",
+    ),
 )
-CHATGPT = Provider("https://chatgpt.com/backend-api/codex", (), ("", ""))
+CHATGPT = Provider("https://chatgpt.com/backend-api/codex", ())
 """The server that answers Codex after a login with a ChatGPT plan."""
+CODE_ASSIST = Provider("https://cloudcode-pa.googleapis.com", ("CODE_ASSIST_ENDPOINT",))
+"""The server that answers Gemini CLI after a login with Google."""
 NOT_REACHED = {
     "codex": "Codex's settings may name another model_provider. Check them.",
-    "gemini": "Gemini CLI reads GOOGLE_GEMINI_BASE_URL only after the login with a key. Choose it with /auth, or "
+    "gemini": "Gemini CLI uses it only after a login with a key or with Google. Choose one with /auth, or "
     'write {"security": {"auth": {"selectedType": "gemini-api-key"}}} to ~/.gemini/settings.json.',
+    "goose": "only the providers anthropic, openai and google of Goose use it. Choose one with `goose configure`.",
     "opencode": "only the providers anthropic, openai and google of OpenCode use it. Choose one of them.",
 }
 """The likely reason why no request of an agent reached the proxy."""
@@ -103,8 +119,8 @@ def wrap(
       ctx1 wrap --budget 16000 codex -- exec "fix the failing test"
       ctx1 wrap bash
 
-    AGENT is claude, codex, opencode, aider, gemini or any command that reads OPENAI_BASE_URL, ANTHROPIC_BASE_URL or
-    GOOGLE_GEMINI_BASE_URL. The proxy listens on free ports of this machine, and stops when the agent ends. The exit
+    AGENT is claude, codex, opencode, aider, gemini, goose or any command that reads OPENAI_BASE_URL, ANTHROPIC_BASE_URL
+    or GOOGLE_GEMINI_BASE_URL. The proxy listens on free ports of this machine, and stops when the agent ends. The exit
     code is the agent's. No file is changed. In a wrapped shell, ctx1 unwrap AGENT starts an agent without the proxy.
 
     Args:
@@ -222,14 +238,19 @@ def _quiet_logs() -> Iterator[None]:
 def _servers(agent: str, upstream: str | None) -> dict[Provider, str]:
     """Return the base address of the model server that answers the requests to each provider."""
     servers: dict[Provider, str] = {}
-    for provider in (*PROVIDERS, CHATGPT) if _uses_chatgpt_plan(agent, upstream) else PROVIDERS:
+    providers = list(PROVIDERS)
+    if _uses_chatgpt_plan(agent, upstream):
+        providers.append(CHATGPT)
+    if Path(agent).name == "gemini" and upstream is None:
+        providers.append(CODE_ASSIST)
+    for provider in providers:
         path = "/v1" if provider.address.endswith("/v1") else ""
-        own = upstream.rstrip("/").removesuffix("/v1") + path if upstream is not None else _own_address(provider)
+        own = _own_address(provider, agent) if upstream is None else upstream.rstrip("/").removesuffix("/v1") + path
         servers[provider] = own.rstrip("/")
     return servers
 
 
-def _own_address(provider: Provider) -> str:
+def _own_address(provider: Provider, agent: str) -> str:
     """Return a provider's base address in the environment, or else its address.
 
     Raises:
@@ -237,13 +258,15 @@ def _own_address(provider: Provider) -> str:
     """
     from context_agent.integrations.server.proxy import upstream_address
 
-    for name in provider.variables:
+    is_goose = Path(agent).name == "goose" and bool(provider.goose)
+    for name in (provider.goose, *provider.variables) if is_goose else provider.variables:
         if address := os.environ.get(name, "").strip():
             try:
                 upstream_address(address)
             except ConfigError as error:
                 raise ConfigError(f"{name} cannot be used: {error}") from error
-            return address
+            has_path = name != provider.goose or not provider.address.endswith("/v1")
+            return address if has_path else f"{address.rstrip('/')}/v1"
     return provider.address
 
 
@@ -307,6 +330,8 @@ def _serving(proxy: Proxy) -> Iterator[str]:
 def _variables(addresses: Mapping[Provider, str], agent: str) -> dict[str, str]:
     """Return the environment variables that direct an agent to the proxies."""
     variables = {name: address for provider, address in addresses.items() for name in provider.variables}
+    if Path(agent).name == "goose":
+        variables |= {provider.goose: address.removesuffix("/v1") for provider, address in addresses.items()}
     variables |= _proxy_exceptions()
     if Path(agent).name == "opencode":
         variables[OPENCODE_CONFIG] = _opencode_settings(addresses, os.environ.get(OPENCODE_CONFIG, ""))

@@ -12,6 +12,7 @@ import pytest
 
 from context_agent.cli.wrap import (
     CHATGPT,
+    CODE_ASSIST,
     OPENCODE_CONFIG,
     PROVIDERS,
     WRAPPED,
@@ -30,6 +31,7 @@ from tests.support.wrapped_agent import AGENT, answer
 ADDRESSES = dict(zip(PROVIDERS, ("http://127.0.0.1:1", "http://127.0.0.1:2/v1", "http://127.0.0.1:3"), strict=True))
 FAST = ("--budget", "400", "--strategy", "bm25")
 VARIABLES = [name for provider in PROVIDERS for name in provider.variables]
+HOSTS = (*CODE_ASSIST.variables, *(provider.goose for provider in PROVIDERS))
 ANTHROPIC_AGENT = """
 import anthropic
 client = anthropic.Anthropic(max_retries=0)
@@ -40,7 +42,7 @@ print(client.messages.create(model="claude-sonnet-4-5", max_tokens=9, messages=q
 
 @pytest.fixture(autouse=True)
 def _no_base_addresses(monkeypatch, tmp_path):
-    for name in (*VARIABLES, WRAPPED, OPENCODE_CONFIG, "CODEX_API_KEY"):
+    for name in (*VARIABLES, *HOSTS, WRAPPED, OPENCODE_CONFIG, "CODEX_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("CODEX_HOME", str(tmp_path))
 
@@ -268,3 +270,24 @@ def test_opencode_gets_settings_in_its_environment(monkeypatch):
 def test_each_client_is_led_to_a_proxy(name):
     assert _variables(ADDRESSES, "any")[name].startswith("http://127.0.0.1:")
     assert not os.environ.get(name)
+
+
+def test_goose_finds_the_hosts_of_the_providers_and_keeps_its_own(monkeypatch):
+    variables = _variables(ADDRESSES, "/usr/bin/goose")
+    assert variables["ANTHROPIC_HOST"] == "http://127.0.0.1:1"
+    assert variables["OPENAI_HOST"] == "http://127.0.0.1:2"
+    assert variables["GOOGLE_HOST"] == "http://127.0.0.1:3"
+    assert "GOOGLE_HOST" not in _variables(ADDRESSES, "bash"), "others may use this name for something else"
+    monkeypatch.setenv("OPENAI_HOST", "http://mine.example/")
+    monkeypatch.setenv("ANTHROPIC_HOST", "http://claude.example/")
+    assert [_servers("goose", None)[it] for it in PROVIDERS[:2]] == ["http://claude.example", "http://mine.example/v1"]
+    assert _servers("aider", None)[PROVIDERS[1]] == PROVIDERS[1].address
+
+
+def test_gemini_after_a_login_with_google_goes_through_the_proxy(monkeypatch):
+    assert _servers("gemini", None)[CODE_ASSIST] == CODE_ASSIST.address
+    assert CODE_ASSIST not in _servers("claude", None)
+    assert CODE_ASSIST not in _servers("gemini", "http://localhost:4000"), "a gateway does not know this API"
+    monkeypatch.setenv("CODE_ASSIST_ENDPOINT", "http://mine.example")
+    assert _servers("gemini", None)[CODE_ASSIST] == "http://mine.example"
+    assert _variables({CODE_ASSIST: "http://127.0.0.1:4"}, "gemini")["CODE_ASSIST_ENDPOINT"] == "http://127.0.0.1:4"

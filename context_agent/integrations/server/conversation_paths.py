@@ -6,11 +6,15 @@ import re
 
 COHERE_HISTORY = "chat_history"
 """The field of Cohere's first chat API, in which the newest messages have fields of their own."""
+CODE_ASSIST_CONTENTS = "request.contents"
+"""The path to the contents in requests to Gemini Code Assist, which Gemini CLI sends after a login with Google."""
 CONVERSATION_FIELDS = {
     "/v1/chat/completions": "messages",
     "/chat/completions": "messages",
     "/v1/responses": "input",
     "/responses": "input",
+    "/v1/responses/compact": "input",
+    "/responses/compact": "input",
     "/v1/messages": "messages",
     "/v2/chat": "messages",
     "/v1/chat": COHERE_HISTORY,
@@ -24,19 +28,26 @@ CONVERSATION_FIELDS = {
 Some servers that speak OpenAI's API have no `/v1`, such as the one of ChatGPT plans. Cohere has `/v1/chat` and
 `/v2/chat`. Ollama's own API has `/api/chat`, and Gemini's Interactions API has `/v1beta/interactions`. Mistral has
 `/v1/conversations` and `/v1/agents/completions`. Gateways and clouds have more before these ends, such as
-`/openai/deployments/NAME`.
+`/openai/deployments/NAME`. What OpenAI summarizes for `/v1/responses/compact` may be larger than the model's window,
+unless it is pruned as before.
 """
 _MODEL_PATHS = (
     (
-        re.compile(r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:stream)?generateContent", re.I),
+        re.compile(
+            r"/v1(?:alpha|beta)?\d?/(?:[^/]{1,200}/){0,8}(?:models|tunedModels|endpoints)/[^/]{1,200}"
+            r":(?:stream)?generateContent\Z",
+            re.I,
+        ),
         "contents",
     ),
-    (re.compile(r"/model/[^/]{1,400}/(?:converse(?:-stream)?|invoke(?:-with-response-stream)?)"), "messages"),
-    (re.compile(r"/v1/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:streamR|r)awPredict"), "messages"),
+    (re.compile(r"/v1internal:(?:stream)?generateContent\Z", re.I), CODE_ASSIST_CONTENTS),
+    (re.compile(r"/model/[^/]{1,400}/(?:converse(?:-stream)?|invoke(?:-with-response-stream)?)\Z"), "messages"),
+    (re.compile(r"/v1/(?:[^/]{1,200}/){0,8}models/[^/]{1,200}:(?:streamR|r)awPredict\Z"), "messages"),
 )
 """The paths that name a model, of Gemini's API, of Bedrock's APIs, and of partners' models on Vertex AI.
 
-The body of Bedrock's `invoke` is the model's own. Those of Anthropic's and of Amazon's models have `messages`.
+Gateways have more before them. On Vertex AI, a tuned model of Gemini is an endpoint. The body of Bedrock's `invoke` is
+the model's own. Those of Anthropic's and of Amazon's models have `messages`.
 """
 _ANTHROPIC_PATH = re.compile(r"/v1/messages|/publishers/anthropic/|/model/[^/]{0,400}anthropic[^/]{0,400}/invoke")
 """A part of the paths of Anthropic's API: of Anthropic itself, of Vertex AI and of Bedrock."""
@@ -47,7 +58,7 @@ OPENAI_HOST = "api.openai.com"
 def conversation_field(path: str) -> str | None:
     """Return the field that holds the conversation in requests to this path. For any other path, return None."""
     by_end = (field for end, field in CONVERSATION_FIELDS.items() if path.endswith(end))
-    by_model = (field for pattern, field in _MODEL_PATHS if pattern.fullmatch(path))
+    by_model = (field for pattern, field in _MODEL_PATHS if pattern.search(path))
     return next(by_end, None) or next(by_model, None)
 
 

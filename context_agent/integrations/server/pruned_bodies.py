@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any
 
 from context_agent._support.bound_thinking import (
@@ -102,7 +103,7 @@ class BodyPruner:
 
         Args:
             body: The body that the client sent.
-            name: The field that holds the conversation.
+            name: The field that holds the conversation, with dots between the fields that lead to it.
             caller: Bytes that identify the caller, so that no caller influences the conversation of another.
             encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
             hint: The information that the agent is looking for.
@@ -136,7 +137,8 @@ class BodyPruner:
             drops_thinking = self._drop_thinking and api == "anthropic" and can_drop_thinking(request)
             if not drops_thinking:
                 return PrunedBody(body, {"outcome": "passed through"}, (NOT_PRUNED.format(bound),), bound_model=bound)
-        system = Transcript([_system_message(request.get(field)) for field in SYSTEM_FIELDS]).contents
+        holder = reduce(lambda value, key: value[key], bundle.path[:-1], request)
+        system = Transcript([_system_message(holder.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)
         pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
@@ -169,8 +171,11 @@ def _conversation(request: dict[str, Any], name: str) -> Bundle | None:
     """Return the conversation in a request. If the field `name` has none, return None."""
     if name == COHERE_HISTORY:
         return cohere_request(request)
-    messages = request.get(name)
-    return Bundle(request, (name,), messages) if isinstance(messages, list) else None
+    path = tuple(name.split("."))
+    messages: Any = request
+    for key in path:
+        messages = messages.get(key) if isinstance(messages, dict) else None
+    return Bundle(request, path, messages) if isinstance(messages, list) else None
 
 
 def _cache_ttl(body: bytes) -> str:

@@ -17,7 +17,7 @@ import zstandard
 from context_agent._support.json_text import differences, with_values
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
-from context_agent.integrations.server.conversation_paths import conversation_field
+from context_agent.integrations.server.conversation_paths import CODE_ASSIST_CONTENTS, conversation_field
 from context_agent.integrations.server.pruned_bodies import BodyPruner, PrunedBody
 from context_agent.pruning import ContextPruner, Prices
 from tests.support.growth import MOST_GROWTH, growth
@@ -207,6 +207,14 @@ def test_only_the_innermost_differences_are_found() -> None:
         ("/v1/chat/completions/chatcmpl-1", None),
         ("/v1/responses/resp_1/cancel", None),
         ("/v1/responses/input_tokens", None),
+        ("/v1/responses/compact", "input"),
+        ("/backend-api/codex/responses/compact", "input"),
+        ("/v1beta/tunedModels/mine:generateContent", "contents"),
+        ("/v1/projects/p/locations/l/endpoints/123:streamGenerateContent", "contents"),
+        ("/gemini/v1beta/models/gemini-3-pro:generateContent", "contents"),
+        ("/bedrock/model/m/converse", "messages"),
+        ("/v1internal:streamGenerateContent", "request.contents"),
+        ("/v1internal:countTokens", None),
         ("/v1/messages/count_tokens", None),
         ("/v1/messages/batches", None),
         ("/v1xchat/completions", None),
@@ -240,6 +248,20 @@ def test_a_request_of_gemini_is_pruned() -> None:
         (received,) = server.requests
     assert json.loads(answer.headers["X-Context-Pruned"])["outcome"] == "pruned"
     assert json.loads(received.body)["systemInstruction"] == body["systemInstruction"]
+
+
+def test_a_request_of_code_assist_is_pruned_and_its_system_text_tells_conversations_apart() -> None:
+    def body(system: str) -> bytes:
+        request = {"contents": contents(6), "systemInstruction": {"parts": [{"text": system}]}}
+        return json.dumps({"model": "gemini-3-pro", "project": "p", "request": request}).encode()
+
+    pruner = bodies()
+    pruned = [pruner.prune(body(system), CODE_ASSIST_CONTENTS, b"") for system in ("One.", "Two.", "One.")]
+    assert [one.counts["outcome"] for one in pruned] == ["pruned", "pruned", "within budget"]
+    assert [one.request.conversation for one in pruned if one.request] == [1, 2, 1]
+    assert json.loads(pruned[0].body)["request"]["contents"] != contents(6)
+    other = pruner.prune(b'{"request": [{"contents": []}]}', CODE_ASSIST_CONTENTS, b"")
+    assert other.counts == {"outcome": "no conversation"}
 
 
 def test_a_request_of_cohere_is_pruned() -> None:
