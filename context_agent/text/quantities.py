@@ -63,17 +63,14 @@ _SCALES = {
 }
 
 
-def _one_of(names: Mapping[str, object]) -> str:
-    return "|".join(sorted(map(re.escape, names), key=len, reverse=True))
-
-
 _NUMBER = (
     r"(?:(?<!\d )[-−–])?(?:\d{1,3}(?:[ '’]\d{3}){1,3}(?!\d)(?:[.,]\d{1,2}(?!\d))?|\d{1,9}\.\d{4,18}"
     r"|\d{1,9}(?:[.,]\d{1,3}){0,3})(?!\d)"
 )
+_SCALE, _UNIT = "|".join(_SCALES), "|".join(map(re.escape, _UNITS))
 _WRITTEN = re.compile(
     rf"(?<![\w.,/])(?:(?P<sign>us\$|[€$£]|eur|usd|gbp|chf) ?)?(?P<number>{_NUMBER})"
-    rf"(?: ?(?P<scale>{_one_of(_SCALES)})(?!\w))?(?:,-{{1,2}})?(?:(?P<gap>[ -]?)(?P<unit>{_one_of(_UNITS)}))?(?!\w)"
+    rf"(?: ?(?P<scale>{_SCALE})(?!\w))?(?:,-{{1,2}})?(?:(?P<gap>[ -]?)(?P<unit>{_UNIT}))?(?!\w)"
 )
 """A number that may have a unit. Without one, it may be the first end of a range, such as `5 to 7 kg`."""
 _JOINT = re.compile(JOINT)

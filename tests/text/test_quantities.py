@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.quantities import record_quantities
+from context_agent.text.quantities import record_quantities, written_quantities
+from context_agent.text.words import key
 from tests.support.growth import MOST_GROWTH, growth
 
 
@@ -30,12 +31,78 @@ from tests.support.growth import MOST_GROWTH, growth
         ("A tent for two.", {"price": 249, "path": "tents.jsonl"}, [("money", 249)]),
         ("name: Tarn\nstars: 5", {}, []),
         ("Orders above 500 euros need a signature.", {}, []),
+        ("price: 500 euros", {}, []),
+        ("name: Tarn\nnote: It costs 500 euros now.", {}, []),
+        ("name: Tarn\nnote: Costs 500 euros now.", {}, [("money", 500)]),
+        ("name: Tarn\nnote: " + "a" * 70 + " 500 euros", {}, [("money", 500)]),
+        ("name: Tarn\nnote: " + "a" * 71 + " 500 euros", {}, []),
+        ("", {"walk_min": 2.5}, [("time", 150)]),
+        ("", {"kg": 5}, [("mass", 5)]),
         ("name: Orders\nrule: " + "Ask the head of your department. " * 3 + "The limit is 500 euros.", {}, []),
     ],
 )
 def test_the_fields_of_a_record_have_quantities(text, metadata, amounts):
     found = [(one.dimension, round(one.low, 6), round(one.high, 6)) for one in record_quantities(text, metadata)]
     assert found == [(dimension, ends[0], ends[-1]) for dimension, *ends in amounts]
+
+
+def test_each_unit_counts_in_the_base_unit_of_its_dimension():
+    amounts = {
+        "2 kb": ("data", 2e-6),
+        "2 MB": ("data", 2e-3),
+        "2 TB": ("data", 2e3),
+        "2 mg": ("mass", 2e-6),
+        "50g": ("mass", 0.05),
+        "5 g": ("mass", 0.005),
+        "2 mm": ("length", 2e-3),
+        "2 inches": ("length", 0.0508),
+        "2 m": ("length", 2),
+        "2 km": ("length", 2e3),
+        "2 m²": ("area", 2),
+        "2 ml": ("volume", 2e-3),
+        "2 liters": ("volume", 2),
+        "2 watts": ("power", 2),
+        "2 kW": ("power", 2e3),
+        "2 V": ("voltage", 2),
+        "2 mAh": ("charge", 2),
+        "2 °C": ("temperature", 2),
+        "2 lumens": ("light", 2),
+        "2 Hz": ("frequency", 2),
+        "2 %": ("share", 2),
+        "2 seconds": ("time", 2),
+        "2 hours": ("time", 7200),
+        "2 days": ("time", 172_800),
+        "2k euros": ("money", 2e3),
+        "2 m €": ("money", 2e6),
+        "2 bn euros": ("money", 2e9),
+        "1,299 €": ("money", 1299),
+        "1.299 €": ("money", 1299),
+        "1,299 kg": ("mass", 1299),
+        "1.299 kg": ("mass", 1.299),
+        "1.299.000 kg": ("mass", 1_299_000),
+    }
+    for written, (dimension, amount) in amounts.items():
+        (found,) = record_quantities("", {"load": written})
+        assert found[:3] == (dimension, pytest.approx(amount), pytest.approx(amount)), written
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "low", "high", "is_list"),
+    [
+        ("take 5 to 7 kg", 5, 5, 7, False),
+        ("take 7 to 5 kg", 10, 5, 5, False),
+        ("take 16 or 8 kg", 5, 8, 16, True),
+    ],
+)
+def test_a_number_before_one_with_a_unit_may_share_the_unit(text, start, low, high, is_list):
+    (found,) = written_quantities(text)
+    assert (found.start, found.low, found.high, found.is_list) == (start, low, high, is_list)
+
+
+def test_a_quantity_has_the_words_beside_it():
+    (found,) = record_quantities("", {"load": "alpha beta gamma 5 kg delta epsilon zeta eta"})
+    assert found.beside == {*map(key, ["load", "beta", "gamma", "delta", "epsilon", "zeta"])}
+    assert record_quantities("", {"load": "5G"}) == []
 
 
 @pytest.mark.parametrize("unit", ["1.1 ", "1 and ", "20 - ", "under 5 kg ", "-", "1,", "$1 ", "1 000 "])

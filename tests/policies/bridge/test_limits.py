@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
+from context_agent.policies.bridge.limits import Limits
+from context_agent.testing import HashEmbedder
 
 NAMES = "Tarn Fell Moss Drift Ridge Brook Heath Crag".split()
 
@@ -65,3 +69,31 @@ def test_a_rule_keeps_its_place():
         *records("price_eur"),
     ]
     assert best(documents, "May I keep a gift of more than 50 euros?", 2) == {"gifts", "meals"}
+
+
+def found(question, *texts):
+    """The limits of a question whose search found these texts. If it sets none, None."""
+    notes = Notes.of(question, WordWeights(MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())))
+    for number, text in enumerate(texts):
+        notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage("", text), 10, 0))
+    if limits := Limits.of(notes):
+        for number, text in enumerate(texts):
+            limits.read(f"{number}_0", text, {})
+    return limits
+
+
+def test_a_question_without_a_limit_has_none():
+    assert found("red hiking tent", "kind: red hiking tent\nprice_eur: 100") is None
+
+
+def test_records_that_are_all_within_the_limit_keep_their_scores():
+    limits = found("red hiking tent under 300 euros", *["kind: red hiking tent\nprice_eur: 100"] * 3)
+    np.testing.assert_array_equal(limits.reordered(np.array([0.5, 0.5, 0.3])), [0.5, 0.5, 0.3])
+
+
+def test_records_about_something_else_keep_their_scores():
+    stoves = ["kind: stove\nprice_eur: 100"] * 6
+    tents = [f"kind: red hiking tent\nprice_eur: {price}" for price in (900, 200)]
+    scores = np.array([*np.linspace(0.1, 0.2, 6), 0.9, 0.7])
+    new = found("red hiking tent under 300 euros", *stoves, *tents).reordered(scores)
+    np.testing.assert_array_equal(new, [*scores[:6], 0.7, 0.9])
