@@ -3,8 +3,8 @@
     python benchmarks/readers_beside_writer.py [--runs 30] [--chunks 10000] [--readers 4] [--load 1]
                                                [--kill writer|readers|both]
 
-One process after another indexes into the same folder. Each replaces all passages by those of the other of two sets. At
-the same time, `--readers` processes open the index, search, filter and grep it, and follow its changes, and `--load`
+One process after another indexes into the same folder. Each replaces all passages with those of the other of two sets.
+At the same time, `--readers` processes open the index, search, filter and grep it, and follow its changes, and `--load`
 processes keep the cores busy. No process may write a file of more than `--largest` MB.
 
 `--kill writer` kills each run once or twice with SIGKILL at a random moment, and repeats it. `--kill readers` kills a

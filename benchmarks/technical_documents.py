@@ -39,7 +39,7 @@ class Page:
         text: The text.
         summary: The line that says what the document is about, or an empty string.
         anchors: The names under which other documents refer to it.
-        references: The references in its text. Their targets are anchors until `resolve` replaces them by ids.
+        references: The references in its text. Their targets are anchors until `resolve` replaces them with ids.
     """
 
     id: str

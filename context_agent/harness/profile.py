@@ -21,7 +21,7 @@ from context_agent.errors import ConfigError, reason_of
 from context_agent.pruning.budget import RESERVE, WINDOW, Budget
 
 SUMMARIZE = "summarize_context"
-"""The tool that replaces chunks by a summary. Only profiles that list it have it."""
+"""The tool that replaces chunks with a summary. Only profiles that list it have it."""
 SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
 NAMES = ("default", "context-1", "summary", "lean")
 

@@ -242,7 +242,7 @@ def prune_by(strategy: Strategy) -> Control:
 
 
 def summarize_prunes(view: View, action: Action) -> Action:
-    """Replace each prune by a summary with one sentence for each chunk.
+    """Replace each prune with a summary that has one sentence for each chunk.
 
     It summarizes the chunks that the prune would hide, and earlier summaries.
 

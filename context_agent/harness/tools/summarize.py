@@ -1,4 +1,4 @@
-"""`summarize_context`: replace chunks by a summary that the policy writes.
+"""`summarize_context`: replace chunks with a summary that the policy writes.
 
 In one edit, the chunks leave the view and the summary enters it. A summary takes fewer tokens than what it replaces, so
 only a restore makes a view larger. Protected chunks are not replaced.
@@ -53,7 +53,7 @@ class SummarizeArguments(ToolArguments):
 
 
 def run(arguments: SummarizeArguments, context: EditContext) -> EditReply:
-    """Replace the chunks by the summary.
+    """Replace the chunks with the summary.
 
     Nothing is replaced if the summary cites ids that were never shown, or if it is not shorter than the chunks.
     """

@@ -1,9 +1,9 @@
 """The request targets that `ctx1 proxy` relays. No server can read such a path as a path outside its base path.
 
 Servers read a path in different ways. Some decode it twice, take a backslash for a slash, or cut a segment at a
-semicolon. Some replace a character that only looks like a dot by a dot. The proxy does not know how its upstream reads
-a path. If one of these readings has a parent segment, the proxy refuses the path. It sends every other path byte for
-byte.
+semicolon. Some replace a character that only looks like a dot with a dot. The proxy does not know how its upstream
+reads a path. If one of these readings has a parent segment, the proxy refuses the path. It sends every other path byte
+for byte.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ except ImportError as error:
 def sampling_copy(model: Any) -> Any:
     """Return a copy of a trainer's model for sampling. Weights that are not trained are shared instead of copied.
 
-    TRL and accelerate replace the model's `forward` by a closure over the model. A copy of that closure would compute
+    TRL and accelerate replace the model's `forward` with a closure over the model. A copy of that closure would compute
     with the trainer's weights, even during an update. The copy therefore uses the `forward` of its class.
     """
     frozen = {id(parameter): parameter for parameter in model.parameters() if not parameter.requires_grad}
