@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 MAX_CONVERSATION_BYTES = 64_000_000
 """The largest file of a conversation, in bytes."""
+SUPPORTED = (
+    'Pass JSON with a list of messages, or with an object that contains one, such as {"messages": […]}, or JSON Lines '
+    "with a message per line."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +84,7 @@ def read_conversation(file: Path) -> SavedConversation:
             paths = " and ".join(_json_path(one.path) for one in several[:2])
             raise DataError(f"{_name(file)} has {len(several)} conversations, such as {paths}. Pass one of them.")
     if bundle is None:
-        raise DataError(
-            f'{_name(file)} must be a list of messages, or an object that contains one, such as {{"messages": […]}}'
-        )
+        raise DataError(f"{_name(file)} contains no conversation. {SUPPORTED}")
     if torn:
         output.note(f"the last line of {_name(file)} is incomplete, so it is left as it is")
     texts = lines[: len(lines) - bool(torn)] if by_line else [text]
@@ -98,27 +100,53 @@ def _without_messages(value: Any) -> str:
     first = value[0] if isinstance(value, list) and value else value
     if not isinstance(first, dict):
         return ""
-    if isinstance(first.get("mapping"), dict) and "current_node" in first:
-        return (
-            "is an export of ChatGPT, whose messages are a tree. Pass the messages of one branch as a "
-            'list, such as [{"role": "user", "content": "…"}, …].'
-        )
-    if first.get("kind") in (0, "0") and isinstance(first.get("v"), dict) and "requests" in first["v"]:
-        return (
+    return next((reason for is_kind, reason in _WITHOUT_MESSAGES if is_kind(first)), "")
+
+
+_OWN_FORM = (
+    "which stores calls and results in its own form. Pass the messages in the form of a model's API, such as "
+    '[{"role": "user", "content": "…"}, …].'
+)
+_WITHOUT_MESSAGES: tuple[tuple[Callable[[dict[str, Any]], bool], str], ...] = (
+    (
+        lambda first: isinstance(first.get("mapping"), dict) and "current_node" in first,
+        (
+            "is an export of ChatGPT, whose messages are a tree. Pass the messages of one branch as a list, such as "
+            '[{"role": "user", "content": "…"}, …].'
+        ),
+    ),
+    (lambda first: "isCreatedByUser" in first, f"is a chat of LibreChat, {_OWN_FORM}"),
+    (lambda first: {"versions", "currentlySelected"} <= first.keys(), f"is a chat of LM Studio, {_OWN_FORM}"),
+    (
+        lambda first: first.get("kind") in (0, "0") and isinstance(first.get("v"), dict) and "requests" in first["v"],
+        (
             "is a log of VS Code, whose lines change earlier parts of the chat. Pass the file that the command "
             "`Chat: Export Chat` writes."
-        )
-    if first.get("type") in ("say", "ask") and first["type"] in first and "ts" in first:
-        return (
+        ),
+    ),
+    (
+        lambda first: isinstance(first.get("log"), dict) and isinstance(first["log"].get("entries"), list),
+        (
+            "is a HAR file, which has the requests as texts. Pass one of them, such as the output of "
+            "`jq -r '.log.entries[0].request.postData.text'`."
+        ),
+    ),
+    (
+        lambda first: first.get("type") in ("say", "ask") and first["type"] in first and "ts" in first,
+        (
             "has what Cline, Roo Code or Kilo Code shows to the user. Pass `api_conversation_history.json` from the "
             "same folder, which has the messages to the model."
-        )
-    if any(_is_list_of_objects(first.get(name)) for name in ("candidates", "choices")):
-        return (
+        ),
+    ),
+    (
+        lambda first: any(_is_list_of_objects(first.get(name)) for name in ("candidates", "choices")),
+        (
             "is the answer of a model without its request. Pass the messages of the request, with the message of the "
             "answer as the last."
-        )
-    return ""
+        ),
+    ),
+)
+"""The kinds of files without messages in order, recognized by their first object, and what is wrong with each."""
 
 
 def _is_list_of_objects(value: Any) -> bool:
@@ -154,7 +182,7 @@ def _value(file: Path, text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise DataError(f"{_name(file)} is not valid JSON ({error}). Pass a conversation as JSON.") from error
+        raise DataError(f"{_name(file)} is not valid JSON ({error}). {SUPPORTED}") from error
 
 
 def _read(file: Path) -> str:

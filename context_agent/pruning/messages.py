@@ -164,11 +164,14 @@ class Transcript:
     @cached_property
     def problems(self) -> tuple[str, ...]:
         """The reasons why nothing in the conversation can be pruned. It is empty if pruning is possible."""
+        faulty: dict[str, list[int]] = {}
+        for index, content in zip(self.origins, self.contents, strict=True):
+            if not content.role:
+                faulty.setdefault(_kind_of(self.messages[index], content.unknown[0]), []).append(index)
         return tuple(
-            f"message {index} must be a dict or an object with a role, such as "
-            f'{{"role": "user", "content": "…"}}; got {_kind_of(self.messages[index], content.unknown[0])}'
-            for index, content in zip(self.origins, self.contents, strict=True)
-            if not content.role
+            f"{_listed(indices)} must be a dict or an object with a role, such as "
+            f'{{"role": "user", "content": "…"}}; got {kind}'
+            for kind, indices in faulty.items()
         )
 
     @cached_property
@@ -184,10 +187,7 @@ class Transcript:
                 unread.setdefault((warning, name), (warning.format(name), []))[1].append(index)
             if content.unmarked:
                 unread.setdefault(_UNMARKED, (_UNMARKED.format(content.unmarked), []))[1].append(index)
-        warnings = (
-            f"message {indices[0]}{f', like {len(indices) - 1} more,' if len(indices) > 1 else ''} {warning}"
-            for warning, indices in unread.values()
-        )
+        warnings = (f"{_listed(indices)} {warning}" for warning, indices in unread.values())
         return (*self.faults, *warnings)
 
     @property
@@ -307,6 +307,10 @@ def _with_sections(text: str, texts: Mapping[Section, str]) -> str:
 
 def _at(value: Any, key: str | int | Section) -> Any:
     return value[key] if isinstance(key, int) or isinstance(value, Mapping) else getattr(value, str(key))
+
+
+def _listed(indices: Sequence[int]) -> str:
+    return f"message {indices[0]}{f', like {len(indices) - 1} more,' if len(indices) > 1 else ''}"
 
 
 def _kind_of(message: object, type_name: str) -> str:

@@ -123,7 +123,7 @@ def test_a_session_may_have_a_single_line(inside, tmp_path):
         assert process.returncode == 0, process.stderr
         assert (tmp_path / "new.jsonl").read_text(encoding="utf-8") == f"{json.dumps(line)}\n"
     (tmp_path / "object.json").write_text('{"kind": "weir"}', encoding="utf-8")
-    assert "must be a list of messages" in inside("prune", "object.json").stderr
+    assert "contains no conversation" in inside("prune", "object.json").stderr
 
 
 @pytest.mark.parametrize("torn", ['{"type": "assist', '{"type": "user", "message": {"role": "us', "\0\0\0"])
@@ -206,9 +206,13 @@ def test_the_task_and_the_prices_count(inside, conversation):
     [
         ("{", "broken.json is not valid JSON", 1),
         ("[" * 100_000, "broken.json is not valid JSON", 1),
-        ('{"a": []}', "must be a list of messages, or an object", 1),
-        ('"text"', "must be a list of messages, or an object", 1),
-        ('{"messages": 3}', "must be a list of messages, or an object", 1),
+        ("User: hi", "is not valid JSON (Expecting value: line 1 column 1 (char 0)). Pass JSON with a list of", 1),
+        ('{"a": []}', "contains no conversation. Pass JSON with a list of messages", 1),
+        ('"text"', "contains no conversation", 1),
+        ('{"messages": 3}', "contains no conversation", 1),
+        ('{"messages": [{"isCreatedByUser": true, "text": "hi"}]}', "broken.json is a chat of LibreChat", 1),
+        ('{"messages": [{"versions": [], "currentlySelected": 0}]}', "broken.json is a chat of LM Studio", 1),
+        ('{"log": {"version": "1.2", "entries": []}}', "is a HAR file, which has the requests as texts", 1),
         ('[{"mapping": {}, "current_node": "n"}]', "broken.json is an export of ChatGPT, whose messages are a tree", 1),
         ('{"conversations": [{"mapping": {}, "current_node": "n"}]}', "broken.json is an export of ChatGPT", 1),
         ('{"candidates": [{"content": {"role": "model", "parts": []}}]}', "is the answer of a model without", 1),

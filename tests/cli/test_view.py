@@ -189,7 +189,7 @@ def test_a_conversation_is_shown_with_what_pruning_removes_from_it(inside, tmp_p
     assert [row["outcome"] for row in rows].count("pruned") >= 1
     assert inside("view", "talk.json", "--text").returncode == 2
     path.write_text("{}", encoding="utf-8")
-    assert "must be a list of messages" in inside("view", "talk.json").stderr
+    assert "contains no conversation" in inside("view", "talk.json").stderr
 
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"

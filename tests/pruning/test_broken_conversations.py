@@ -89,6 +89,16 @@ def test_a_damaged_conversation_is_pruned_where_it_is_sound(
     assert pruner.restore(pruned.messages, ids) == before
 
 
+def test_one_warning_names_all_entries_that_are_no_messages() -> None:
+    entries: list[Any] = [{"role": "user", "content": "Hi"}, {"id": 1}, 3, {"id": 2}, {"id": 3}]
+    report = pruner().prune(entries).report
+    assert report.outcome == "passed through"
+    first, second = report.warnings
+    assert first.startswith("message 1, like 2 more, must be a dict or an object with a role")
+    assert second.startswith("message 2 must be a dict")
+    assert second.endswith("got int")
+
+
 @pytest.mark.parametrize("levels", [490, 5_000])
 def test_a_deep_json_result_is_counted_up_to_a_limit(levels: int) -> None:
     value: Any = noises(0, 6)
