@@ -97,3 +97,16 @@ def test_records_about_something_else_keep_their_scores():
     scores = np.array([*np.linspace(0.1, 0.2, 6), 0.9, 0.7])
     new = found("red hiking tent under 300 euros", *stoves, *tents).reordered(scores)
     np.testing.assert_array_equal(new, [*scores[:6], 0.7, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("question", "first", "second"),
+    [
+        ("tent with a deposit under 44 euros", "price: 30 €\ndeposit: 60 €", "price: 60 €\ndeposit: 40 €"),
+        ("tent with a deposit, under 44 euros", "price: 30 €\ndeposit: 60 €", "price: 60 €\ndeposit: 40 €"),
+        ("tent of at least 3 kg under 400 euros", "load: 5 kg\nrange: 200 € or 900 €", "price: 200 €\nkind: large"),
+    ],
+)
+def test_the_quantities_beside_words_of_the_question_decide(question, first, second):
+    limits = found(question, f"kind: tent\n{first}", f"kind: tent\n{second}")
+    np.testing.assert_array_equal(limits.reordered(np.array([0.9, 0.7])), [0.7, 0.9])
