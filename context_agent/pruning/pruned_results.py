@@ -15,7 +15,8 @@ from typing import Any
 
 from context_agent._support.cancellation import check_cancelled
 from context_agent.pruning.contents import PART_FORMS, Path, ResultText
-from context_agent.pruning.passages import Passage, cut, without
+from context_agent.pruning.gaps import without
+from context_agent.pruning.passages import Passage, cut
 from context_agent.pruning.stubs import brief_stub, full_stub
 from context_agent.pruning.terminal import has_hidden
 from context_agent.tokens import RepeatCounter, TokenCounter

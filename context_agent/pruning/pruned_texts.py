@@ -6,8 +6,8 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 
 from context_agent.pruning.contents import Path, ResultText
+from context_agent.pruning.gaps import gaps
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passages import gaps
 from context_agent.pruning.pruned_results import PrunedResults, ResultRecord
 from context_agent.pruning.selection import FULL_STUBS
 from context_agent.pruning.stubs import brief_stub, full_stub, id_ranges

@@ -10,9 +10,9 @@ from itertools import pairwise, takewhile
 
 import numpy as np
 
-from context_agent.pruning.blocks import Item
+from context_agent.pruning.blocks import Item, Passage
 from context_agent.pruning.contents import ResultText
-from context_agent.pruning.passages import Passage, runs
+from context_agent.pruning.gaps import runs
 from context_agent.pruning.words import Scores
 
 CHARACTERS_A_TOKEN = 4

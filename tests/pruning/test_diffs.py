@@ -6,7 +6,8 @@ import pytest
 
 from context_agent.pruning import ContextPruner
 from context_agent.pruning.diffs import diffs
-from context_agent.pruning.passages import Passage, cut, without
+from context_agent.pruning.gaps import without
+from context_agent.pruning.passages import Passage, cut
 from tests.support.conversations import rendered
 from tests.support.growth import seconds
 from tests.support.long_conversation import ALWAYS, conversation

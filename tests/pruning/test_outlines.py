@@ -10,8 +10,9 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_agent.pruning.gaps import without
 from context_agent.pruning.outlines import DEEPEST, MOST_LEADING, Outline, outline
-from context_agent.pruning.passages import cut, without
+from context_agent.pruning.passages import cut
 from context_agent.pruning.records import Value
 from tests.support.growth import seconds
 

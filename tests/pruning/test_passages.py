@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 
 from context_agent.pruning.blocks import LETTERS_OF_A_WIDE, SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
-from context_agent.pruning.passages import LARGEST, Passage, cut, without
+from context_agent.pruning.gaps import without
+from context_agent.pruning.passages import LARGEST, Passage, cut
 from context_agent.tokens import HarmonyCounter
 from tests.support.conversations import TEXTS
 from tests.support.growth import MOST_GROWTH, growth

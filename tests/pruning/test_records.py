@@ -17,7 +17,8 @@ import pytest
 
 from context_agent.pruning import ContextPruner, Prices, blocks
 from context_agent.pruning.blocks import Passage
-from context_agent.pruning.passages import cut, without
+from context_agent.pruning.gaps import without
+from context_agent.pruning.passages import cut
 from context_agent.pruning.relevance import Goal, by_words
 from context_agent.pruning.tables import tables
 from context_agent.pruning.xml_documents import document, name

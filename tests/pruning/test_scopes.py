@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from context_agent.pruning.passages import cut, without
+from context_agent.pruning.gaps import without
+from context_agent.pruning.passages import cut
 from context_agent.pruning.scopes import LONGEST_HEADING, MOST_SCOPES
 from context_agent.tokens import HarmonyCounter
 from tests.support.conversations import rendered

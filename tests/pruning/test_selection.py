@@ -10,7 +10,8 @@ import pytest
 
 from context_agent.pruning.blocks import Item
 from context_agent.pruning.contents import ResultText
-from context_agent.pruning.passages import Passage, gaps
+from context_agent.pruning.gaps import gaps
+from context_agent.pruning.passages import Passage
 from context_agent.pruning.selection import (
     Candidate,
     Removals,

@@ -9,8 +9,9 @@ from itertools import pairwise
 import pytest
 
 from context_agent.pruning import ContextPruner
+from context_agent.pruning.gaps import without
 from context_agent.pruning.messages import Transcript
-from context_agent.pruning.passages import cut, without
+from context_agent.pruning.passages import cut
 from context_agent.pruning.terminal import PlainText, without_escapes
 from context_agent.tokens import HarmonyCounter
 
