@@ -294,6 +294,13 @@ def test_a_command_of_a_shell_that_failed_is_an_error(fields: dict[str, Any], fa
     assert [it.is_error for it in messages.Transcript(of_items(call, output)).results] == [failed]
 
 
+def test_a_command_of_a_shell_that_prints_nothing_causes_no_warning() -> None:
+    call = item("shell_call", call_id="c", action={"commands": ["true"]})
+    silent = {"stdout": "", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}}
+    output = {"type": "shell_call_output", "call_id": "c", "output": [silent]}
+    assert messages.Transcript(of_items(call, output)).notices == ()
+
+
 def test_a_patch_that_failed_is_an_error() -> None:
     call = item("apply_patch_call", call_id="d", operation={"type": "delete_file", "path": "a.txt"})
     output = {"type": "apply_patch_call_output", "call_id": "d", "status": "failed", "output": OTHER}

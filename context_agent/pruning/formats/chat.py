@@ -1,7 +1,7 @@
 """Messages of OpenAI's chat completions, of Anthropic, of Cohere, of harmony, of LangChain and of AG-UI.
 
 AG-UI has OpenAI's messages with names such as `toolCallId`. So has Continue. Pi and OpenClaw have such results too, and
-calls as parts of the content.
+calls as parts of the content. The messages of MCP's sampling are like Anthropic's.
 """
 
 from __future__ import annotations
@@ -55,8 +55,10 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
     reading = ContentCollector(index, kind)
     content = get_field(message, "content")
     answered = {text_field(part, "tool_use_id") for part in items(content)}
-    for number, part in enumerate([content] if isinstance(content, str) else items(content)):
-        path: Path = ("content",) if isinstance(content, str) else ("content", number)
+    # The messages of MCP's sampling may have a single part in place of a list.
+    is_single = isinstance(content, str) or bool(text_field(content, "type"))
+    for number, part in enumerate([content] if is_single else items(content)):
+        path: Path = ("content",) if is_single else ("content", number)
         name = "text" if isinstance(part, str) else text_field(part, "type")
         if kind == "langchain" and is_of_program(part):
             # The call itself is outside the content.

@@ -16,6 +16,8 @@ LONGEST_PATH = 8
 TEXT_PARTS = frozenset(("text", "input_text", "output_text", "summary_text", "refusal", "thinking"))
 _RESULT_TEXTS = ("text-plain", "knowledge")
 """Types of text parts that only results have: of LangChain, and of searches in chats that Claude.ai exports."""
+_STREAMS = ("stdout", "stderr")
+"""The outputs of a shell. A command may print nothing."""
 _IMAGE_PARTS = frozenset(("image", "image_url", "input_image", "image-data", "image-url"))
 _FILE_PARTS = frozenset((
     "document", "file", "input_file", "media", "file-data", "file-url", "file-id", "document_url", "resource",
@@ -63,8 +65,8 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
             texts += found
         elif name in _FILE_PARTS:
             texts += file_texts(here, part, text_type)
-        elif not name and (streams := [stream for stream in ("stdout", "stderr") if text_field(part, stream)]):
-            texts += [result_text((*here, stream), text_field(part, stream)) for stream in streams]
+        elif not name and first_value(part, *_STREAMS) is not None:
+            texts += [result_text((*here, stream), text) for stream in _STREAMS if (text := text_field(part, stream))]
         elif name not in OPAQUE_PARTS:
             unknown.append(name)
     return texts, unknown

@@ -134,3 +134,23 @@ def test_large_arguments_of_old_calls_are_pruned(name: str) -> None:
     has_fields = "tool_call>" not in json.dumps(messages)
     assert (pruned.report.outcome == "pruned") == has_fields
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_a_message_of_mcps_sampling_may_have_a_single_part() -> None:
+    def message(role: str, **part: Any) -> dict[str, Any]:
+        return {"role": role, "content": part}
+
+    result = [{"type": "text", "text": noises(0, 20)}]
+    history = [
+        message("user", type="text", text=TASK),
+        message("assistant", type="tool_use", id="t", name="search", input={}),
+        message("user", type="tool_result", toolUseId="t", content=result),
+        message("assistant", type="text", text="done"),
+        message("user", type="text", text="Go on."),
+    ]
+    keeper = pruner()
+    pruned = keeper.prune(history)
+    assert pruned.report.outcome == "pruned"
+    assert pruned.report.warnings == ()
+    assert pruned.messages[2]["content"].keys() == history[2]["content"].keys()
+    assert keeper.restore(pruned.messages, [passage.id for passage in pruned.report.removed]) == history
