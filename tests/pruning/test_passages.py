@@ -278,11 +278,47 @@ def test_the_header_of_a_commit_stays_with_its_diff_and_goes_with_it() -> None:
     assert without(text, passages, range(len(passages)), lambda rows: "-") == "-"
 
 
-def test_the_lines_before_few_values_stay() -> None:
-    values = [json.dumps({"number": number, "log": BODY[:150]}) for number in range(3)]
+@pytest.mark.parametrize(("count", "stay"), [(3, 3), (4, 1)])
+def test_the_lines_before_few_values_stay(count: int, stay: int) -> None:
+    """The line before the first value may be about all of them."""
+    values = [json.dumps({"number": number, "log": BODY[:150]}) for number in range(count)]
     text = "\n".join(f"Ship {number}:\n{value}" for number, value in enumerate(values))
     passages = cut(text)
-    assert without(text, passages, range(3), lambda rows: "gone").count("Ship ") == 3
+    assert without(text, passages, range(count), lambda rows: "gone").count("Ship ") == stay
+
+
+def test_of_the_text_before_a_value_only_the_last_paragraph_is_its_title() -> None:
+    values = [json.dumps({"number": number, "log": BODY[:150]}) for number in range(6)]
+    text = "\n".join(f"Note {number}.\n\nShip {number}:\n{value}" for number, value in enumerate(values))
+    passages = cut(text)
+    rest = without(text, passages, (2,), lambda rows: "-")
+    assert rest == text.replace(f"Ship 2:\n{values[2]}", "-")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It rained.",
+        f"It rained. {json.dumps([{'log': BODY}] * 4)}",
+        "\n".join([json.dumps({"log": BODY})] * 4),
+        repr([{"log": BODY}] * 4),
+    ],
+)
+def test_a_text_that_must_be_json_and_is_not_has_no_passages(text: str) -> None:
+    assert cut(text, as_json=True) == []
+
+
+@pytest.mark.parametrize("size", [1, 9])
+def test_in_a_text_that_must_be_json_the_keys_stay(size: int) -> None:
+    record = {"name": "a ship", "log": BODY * size}
+    ships = {f"ship {number}": {**record, "notes": [record] * 3} for number in range(6)}
+    for value in (ships, record, {"items": ships, "next": None}):
+        text = json.dumps(value)
+        passages = cut(text, as_json=True)
+        left = json.loads(without(text, passages, range(len(passages)), _stub))
+        assert passages
+        assert left.keys() == value.keys()
+    assert json.loads(without(json.dumps([ships]), cut(json.dumps([ships]), as_json=True), [], _stub)) == [ships]
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n"])

@@ -55,6 +55,11 @@ def test_the_headers_of_a_colored_diff_go_with_the_last_of_their_lines() -> None
     assert without_escapes(rest).startswith("-\ndiff --git a/third.py b/third.py\nindex")
 
 
+def test_a_text_of_sequences_alone_is_one_passage() -> None:
+    text = f"{RED}{END}" * 9
+    assert [(it.text, it.start, it.end, it.binary) for it in cut(text)] == [(text, 0, len(text), True)]
+
+
 def test_passages_of_a_colored_text_do_not_overlap_and_cover_it() -> None:
     text = f"{RED}## One{END}\n\n{'alpha beta ' * 80}{END}\n{RED}\n## Two{END}\n\n{'gamma ' * 90}{LINK}link{END}"
     passages = cut(text)
@@ -149,6 +154,9 @@ def test_the_overwritten_states_of_progress_bars_are_passages_of_their_own(bar: 
     hidden = [row for row, passage in enumerate(passages) if passage.binary]
     assert len(hidden) == 9
     assert all(first.end <= second.start for first, second in pairwise(passages))
+    for it in passages:
+        written = text[it.start : it.end]
+        assert it.text == (written if it.binary else PlainText(written).text)
     kept = without(text, passages, hidden, lambda _: "-")
     assert len(kept) < len(text) / 4
     assert all(f"-{states(number)[-1].strip()}" in kept.replace("- ", "-") for number in range(9))
