@@ -166,7 +166,7 @@ class _CheckedStream:
     """A stream that shows an answer as it arrives, without keys and reasoning. Each piece can be checked separately.
 
     If a chat template put the start tag of the reasoning into the prompt, only its end tells that it was reasoning. It
-    was shown by then, but it is no part of the answer.
+    was shown by then, but it is not part of the answer.
     """
 
     passages: Sequence[NumberedPassage]

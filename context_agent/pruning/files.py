@@ -43,7 +43,7 @@ def file_tokens(data: str | bytes, media_type: str) -> int:
 
 
 def _decoded(data: str) -> bytes:
-    """Return the bytes of a file. From an address or an id come a few bytes without a meaning."""
+    """Return the bytes of a file. For an address or an id, return a few bytes without a meaning."""
     encoded = data[base64_start(data) :]
     try:
         return base64.b64decode(encoded.replace("-", "+").replace("_", "/") + "==")

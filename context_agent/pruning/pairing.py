@@ -193,7 +193,7 @@ def _results_of_written_calls(contents: Sequence[MessageContent], start: int) ->
 
 
 def _asked_by_results(text: str, count: int) -> list[str]:
-    """Return what the calls in the text of an agent asked for, one for each of its results.
+    """Return the requests of the calls in the text of an agent, one for each of its results.
 
     If there are as many results as calls, they have the same order. Otherwise the results are those of the last call.
     """

@@ -110,7 +110,7 @@ _LONGEST_SIDE = 100
 """How many characters before an age are searched for such words."""
 _OR = "(?:and|or|und|oder|et|ou|y|o|e|i|lub|и|или)"
 _NO_THAN = r"(?! (?:than|als|que|di|dan)\b)"
-"""What does not follow `or newer`, which is part of another comparison then."""
+"""What must not follow `or newer`. If it does, these words are part of another comparison."""
 _SIDES_AFTER = re.compile(
     r"(?:版|号|版本|月|年|日|버전|년|월|일)? ?(?:"
     rf"(?P<least>\+(?!\w)|,? ?{_OR} (?:later|newer|above|higher|up|beyond|neuer|hoher|spater|plus recent\w*"

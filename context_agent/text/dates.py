@@ -31,7 +31,7 @@ _ERA = re.compile(
 )
 """A date in the years of a Japanese emperor or of the Republic of China. The first year may be 元."""
 _YEARS_BEFORE = {"明治": 1867, "大正": 1911, "昭和": 1925, "平成": 1988, "令和": 2018, "民国": 1911, "民國": 1911}
-"""The year before the first one of an era, from the dates on which Japan's eras and the Republic of China began."""
+"""The year before the first year of each era of Japan, and of the Republic of China."""
 _COMPACT = re.compile(r"[12](?<!\d[12])(?:(?<=1)9|(?<=2)0)\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])(?!\d)")
 """A date such as `20210503`, as in names of files."""
 _DAY_FIRST = re.compile(
@@ -170,7 +170,7 @@ def _year_of(era: re.Match[str]) -> int:
 
 
 def _before(text: str, end: int) -> tuple[int, list[tuple[str, str]]]:
-    """Return where a date begins whose year begins at `end`, and the month and the day in its readings."""
+    """Return the start of the date whose year begins at `end`, and the month and the day in each of its readings."""
     near = max(0, end - _LONGEST_BEGINNING)
     if numeric := _DAY_AND_MONTH.search(text, near, end):
         day, mark, month = numeric.groups()

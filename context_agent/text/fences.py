@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator
 FENCE = re.compile(r"^(?P<indent>[ \t]*+)(?P<mark>`{3,}+(?![^`\n]*+`)|~{3,}+)(?P<info>[^\n]*+)", re.MULTILINE)
 """A line of marks above or below code. The line above the code may say more, such as its language.
 
-A line with backticks on both sides of code is no fence.
+A line with backticks on both sides of code is not a fence.
 """
 _TEXT_LINE = re.compile(r"^(?P<indent>[ \t]*+)[^\s]", re.MULTILINE)
 

@@ -45,7 +45,7 @@ _LISTED = re.compile(
 )
 """A line of a table of contents, or of a notice of copyright."""
 FURNITURE_WORTH, FURNITURE_WORDS = 0.5, 2
-"""The factor on the worth of a line that is no sentence, and the minimum number of words of the question in it."""
+"""The factor on the worth of a line that is not a sentence, and the minimum number of words of the question in it."""
 TITLE_WORTH = 0.1
 """The factor on the worth of words that the document's own title has."""
 LONGEST_LINE = 1_000
@@ -142,7 +142,7 @@ def with_following(best: BestSentence, longest: int) -> list[str]:
     """Return the best sentence and those after it in its paragraph, as far as they fit into `longest` characters.
 
     The answer is often beside the words of the question, as in "I need a crown. It costs 780 pounds." A line that is
-    no sentence, such as a salutation, goes on in the next paragraph. A heading ends the text.
+    not a sentence, such as a salutation, goes on in the next paragraph. A heading ends the text.
     """
     text, texts, end = best.chunk.text, [best.text], best.end
     for start, stop in unwrapped_spans(text):

@@ -58,7 +58,7 @@ _OPEN_END = re.compile(
 )
 """A last word after which an English sentence goes on."""
 _BEGINS_WORD = re.compile(r"[^\W_]|[`\[(\"'“‘„«]|\.\d")
-"""The start of a line that continues the sentence of the line before. The mark of an item is no such start."""
+"""The start of a line that continues the sentence of the line before. The mark of an item is not such a start."""
 _OPEN_BRACKET = re.compile(r"[(\[][^()\[\]]{0,200}\Z")
 _CODE = re.compile(r"[={};<>]|\w\(")
 """Marks of a line of code. Such lines are not wrapped text."""

@@ -79,7 +79,7 @@ class _GrowingRow:
 
 
 _MOST_DIGITS = 18
-"""A version with more digits is no update number. Python refuses to read numbers of more than 4,300 digits."""
+"""A version with more digits is not an update number. Python refuses to read numbers of more than 4,300 digits."""
 
 
 def update_number(version: str) -> int | None:

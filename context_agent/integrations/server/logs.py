@@ -83,7 +83,10 @@ class BackgroundLines(logging.Handler):
             self.handleError(record)
 
     def flush(self) -> None:
-        """Wait until all lines are written, but not long. `logging` calls this at the end of the process."""
+        """Wait until all lines are written, for at most `FLUSH_SECONDS` seconds.
+
+        `logging` calls this at the end of the process.
+        """
         written = self._lines.all_tasks_done
         with written:
             written.wait_for(lambda: not self._lines.unfinished_tasks, FLUSH_SECONDS)

@@ -41,7 +41,7 @@ EVIDENCE = (
 - `read`: the reader's highest log-odds, NaN if it read nothing.
 
 A question without names finds its answer in other words: at equal scores it has an answer more often than one about
-somebody. One document can be all of the evidence, so the others' scores are no feature."""
+somebody. One document can be all of the evidence, so the scores of the others are not a feature."""
 RARE_TERMS = 3
 """How many terms of a question count as its rarest."""
 LIMIT = 8.0

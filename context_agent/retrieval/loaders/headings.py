@@ -28,7 +28,7 @@ _MARKDOWN = re.compile(
 )
 """A fence around code, or a heading of Markdown: with marks, with tags, or with a rule below it.
 
-A line with backticks on both sides of code is no fence.
+A line with backticks on both sides of code is not a fence.
 """
 _PAGE = re.compile(r"^(?P<marks>#{1,6}) (?P<words>[^\n]++)", re.MULTILINE)
 """A heading as the readers of pages and of Office files write it."""

@@ -48,7 +48,7 @@ _LAYOUT = frozenset(
     " UNINDENT Xc Xo YS ad als bp br cc ce ds fam fi ft hw hy in it ll lt mk mso na ne nf nh nop nr ns pl ps rm rr rs"
     " rt sp ss ta ti tr vs".split()
 )
-"""Requests and macros whose arguments are no text."""
+"""Requests and macros whose arguments are not text."""
 _BREAKS = frozenset("EE EX HP LP P PP Pp Bd Bl El Ed IP It RE RS sp TP TQ TS TE nf fi SY YS INDENT".split())
 """Macros that begin a paragraph."""
 _VERBATIM = frozenset(["Bd", "EX", "nf"])

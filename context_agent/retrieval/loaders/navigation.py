@@ -23,7 +23,7 @@ _ROLES = frozenset("contentinfo doc-pagelist doc-toc menu menubar navigation sea
 _CLASSES = frozenset("footer mainmenu menu nav navbar navbox navigation pagination sidebar site-footer subnav".split())
 """The words of classes and ids that usually name such parts. They stand alone or at the end, as in `page-nav`."""
 _ROWS = frozenset("bottomnav breadcrumb breadcrumbs navfooter navheader navpath topnav".split())
-"""The classes and labels of rows with titles of pages, some of which are no links. Programs that make documentation
+"""The classes and labels of rows with titles of pages, some of which are not links. Programs that make documentation
 write such rows, too."""
 LEAST_LINKED, LEAST_LINKED_ROW = 0.5, 0.25
 """The share of links and buttons in the text above which a part, or such a row, is left out."""
