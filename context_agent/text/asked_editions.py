@@ -16,24 +16,37 @@ from context_agent.text.words import words
 
 QUESTION_CHARACTERS = 2_000
 """The last characters of a question that are searched."""
+_ASKING = (
+    r"wer|was|wo|wie|qui|quoi|quien|que|donde|cuanto|chi|cosa|dove|quem|quanto|wat|kto|co|gdzie|ile|jaki\w*"
+    r"|kdo|kde|kolik|jak\w{0,3}|кто|что|где|сколько|как\w{0,3}"
+)
+"""Words before `now` in another language that make it part of the question."""
 _NEWEST = re.compile(
     r"\b(?:latest|newest|most recent(?:ly)?|up[ -]to[ -]date|current(?:ly)?|as of (?:now|today)|nowadays|in force)\b"
     r"|(?<!\bto )(?<!\buntil )(?<!\btill )(?<!\bby )(?<!\bdo )"
-    r"\b(?:today|now|jetzt|maintenant|ahora|adesso|agora|teraz|сеичас)(?= *[?.!]*$)"
+    r"\b(?:today|now|jetzt|maintenant|ahora|adesso|agora|teraz|nyni|сеичас)(?= *[?.!]*$)"
     r"|\b(?:the|'s|its|their|your|our|my) last (?!(?:year|half|quarter|month|week|night|names?|few|two|three|resort"
     r"|minute|digits?|characters?|lines?|steps?|rows?|columns?|pages?)\b|\d)\w"
     r"|^ last (?:version|release|update|meeting|minutes|report)\b"
-    # German; French, Spanish, Portuguese and Italian; Dutch and Scandinavian; Polish; Russian and Ukrainian.
+    r"|\bwhen (?:did|was|were|is|has|have|had) .{1,80}? last\b(?! (?:year|month|week|night|name))"
+    rf"|\b(?:{_ASKING}) (?:jetzt|maintenant|ahora|adesso|agora|nu|teraz|nyni|ted|сеичас)\b"
+    # German; French, Spanish, Portuguese and Italian; Dutch and Scandinavian; Polish, Czech and Slovak; Russian and
+    # Ukrainian.
     r"|\b(?:neue?ste[nrs]?|jungste[nrs]?|letzte[nrs]?|zuletzt|aktuell\w*|derzeit\w*"
     r"|dernier\w*|plus recente?s?|actuel\w*|ultim[aoie]s?|mas recientes?|mais recentes?|atua(?:l|is)|piu recent[ei]"
     r"|attual[ei]|nieuwste|laatste|huidige|meest recente|senaste|nyeste|seneste|nuvarande"
-    r"|najnowsz\w+|ostatni\w*|obecn\w+|последн\w+|новейш\w+|текущ\w+|останн\w+|поточн\w+)\b"
+    r"|najnowsz\w+|ostatni\w*|obecn\w+|aktualn\w+|nejnovejsi\w*|najnovs\w+|posledn\w+|soucasn(?:y|a|ou|eho|em)|последн\w+|новейш\w+|текущ\w+|останн\w+|поточн\w+)\b"
     r"|最新|直近|現在|目前|最近|当前|최신|최근|현재"
 )
 """Words that ask for the newest edition, without accents."""
 _OLDEST = re.compile(
     r"\b(?:earliest|oldest)\b"
-    r"|\bfirst (?:\w+ ){0,2}?(?:version|release|edition|revision|issue|meeting|session|report|draft|update)s?\b"
+    r"|\bfirst (?:\w+ ){0,2}?(?:version|release|edition|revision|issue|meeting|session|report|draft|update|inspection"
+    r"|audit|incident|drill|visit|delivery)s?\b"
+    r"|\berste[nrs]? (?:fassung|version|ausgabe|auflage|sitzung)\b|\bpremiere (?:version|edition|reunion|seance)\b"
+    r"|\b(?:primera|primeira|prima|eerste) (?:vers\w{2,4}|edic\w{2,3}|ediz\w{2,3}|editie|reuni\w{1,4}|riunione)\b"
+    r"|\bpierwsz\w+ (?:wersj\w+|wydani\w+|zebrani\w+|protok\w+)|\bprvni\w* (?:verz\w+|vydani\w*|jednani\w*|schuz\w+)"
+    r"|\b(?:перв|перш)\w+ (?:верси|редакци|редакці|издани|видан|собрани|заседани|протокол)\w*"
     r"|\bwhen (?:did|was|were|has|have|had) .{1,80}? first\b"
     r"|\b(?:alteste[nrs]?|plus ancien\w*|mas antigu[ao]s?|mais antig[ao]s?|piu vecchi[ao]|oudste|aldst[ae]"
     r"|najstarsz\w+|сам\w\w ранн\w\w)\b"
@@ -90,13 +103,13 @@ _SIDES = re.compile(
     r"(?P<both>before (?:and|or) after|vor und nach|avant et apres|antes y despues|prima e dopo|до и после)"
     r"|(?P<least>since|(?:start|beginn)ing (?:with|from|in)|(?:no|not) (?:before|earlier than|older than)|nicht vor"
     r"|seit|ab|depuis|a partir d\w+|desde|dal(?:la)?|sinds"
-    r"|vanaf|od|с|со|от|начиная с)"
+    r"|vanaf|od|с|со|от|начиная с|від)"
     r"|(?P<after>after|later than|newer than|(?<!the )following|nach|apres|despues d\w+|posterior\w* a|depois d\w+|dopo"
-    r"|po|после|новее)"
+    r"|po|после|після|новее)"
     r"|(?P<most>until|till|up to(?: and including)?|not after|(?:no|not) (?:later|newer) than|bis(?: zu[mr]?)?"
     r"|jusqu\W?\w+|hasta(?: la| el)?|ate|fino a\w*|tot(?: en met)?|t/m|az do|до|по)"
     r"|(?P<before>(?:until )?before|prior to|earlier than|older than|preceding|vor|avant|antes d\w+|anterior\w* a"
-    r"|prima d\w+|voor|przed|перед|раньше|ранее)"
+    r"|prima d\w+|voor|przed|pred|перед|раньше|ранее)"
     r")(?! (?!spring|beginning)[a-z]{2,15}ing\b)"
     r"(?: (?!\d|(?:in|during|im|en|em|nel|w|в|to|auf|vers|you|we|they|he|she|it|my|your|our|before|after|until)\b)"
     r"[^\s,;.:?!]{1,20}){0,4}"
@@ -150,10 +163,18 @@ _DIGITS = re.compile(r"\d+")
 _LISTED = re.compile(rf"(?: ?,(?: {_OR})?| {_OR}| ?&)(?: [^\W\d]{{1,8}}){{0,3}} ?\Z")
 """What follows an age in a list, as in `in March or in June 2023`."""
 _BETWEEN = re.compile(
-    r"(?<!\w)(?:between|zwischen|entre|tra|fra|tussen|mellan|mellem|mellom|miedzy|pomiedzy|между|між)"
+    r"(?<!\w)(?:between|zwischen|entre|tra|fra|tussen|mellan|mellem|mellom|miedzy|pomiedzy|mezi|medzi|между|між)"
     r"(?: [^\W\d]{1,12}){0,3} ?\Z"
 )
 """Words before two ages that are the ends of a range, although `and` stands between them."""
+_NOT = r"(?:not|nicht|pas|no|non|nao|niet|nie|ne|не)"
+_DENIED = re.compile(
+    r"(?:(?P<instead>(?<!\w)(?:instead of|rather than|other than|except(?: for)?|statt|ausser|au lieu d\w|sauf"
+    rf"|en lugar de|excepto|invece d\w{{1,3}}|zamiast|oprocz|вместо|кроме)|\d,(?: but| and)? {_NOT})|(?<!\w){_NOT})"
+    r"(?: (?!only|just|nur|seulement|solo|so|alleen|tylko|jen|только)[^\W\d]{1,12}){0,3} ?\Z"
+)
+_CONTRAST = re.compile(r",? (?:but|sondern|mais|sino|ma|mas|maar|lecz|ale|а)\b")
+"""Words around an age that is not asked for, as in `not in 2019 but in 2021`."""
 _MONTH_BEFORE = (
     r"(?:(?<!\d)(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)? (?:(?:of|de) )?)?(?P<month>[^\W\d_]{3,12})\.?"
     r"(?: (?P<day_after>\d{1,2})(?:st|nd|rd|th)?)?"
@@ -241,7 +262,7 @@ def asked_editions(question: str) -> AskedEditions | None:
     # Without the blank, a version at the beginning would be the number of a section.
     text = f" {_UNSPACED.sub(' - ', ' '.join(plain(last_line).split()))}"
     which, count, said = _asked_place(text)
-    named = sorted(_named_ages(text))
+    named = [one for one in sorted(_named_ages(text)) if not _is_denied(text, one)]
     ranges = tuple(_ranges(text, named))
     if not which and any(one.after or not one.most for one in ranges) and (first := _first_word(text, named)):
         which, said = "oldest", set(words(first))
@@ -260,7 +281,8 @@ def _asked_place(text: str) -> tuple[Literal["newest", "oldest"] | None, int, se
         count = _NUMBERS.get(number) or int(number)
         return "newest" if is_last else "oldest", count, set(words(counted[0].rpartition(" ")[0] or counted[0]))
     if newest := _NEWEST.search(text):
-        return "newest", 1, set(words(newest[0]))
+        said = newest[0].split()[-1] if newest[0].startswith("when ") else newest[0]
+        return "newest", 1, set(words(said))
     if oldest := _OLDEST.search(text):
         return "oldest", 1, set(words(oldest[0].split()[-1]))
     return None, 1, set()
@@ -327,6 +349,12 @@ def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]
             case "most" | "before":
                 made = made._replace(most=one.first if side == "before" else one.last, before=side == "before")
     return made
+
+
+def _is_denied(text: str, named: WrittenAge) -> bool:
+    """Return True if a question says that it does not ask for an age, as in `not in 2019 but in 2021`."""
+    denied = _DENIED.search(text, max(0, named.start - _LONGEST_SIDE), named.start)
+    return bool(denied) and bool(denied["instead"] or _CONTRAST.match(text, named.end))
 
 
 def _named_ages(text: str) -> Iterator[WrittenAge]:

@@ -30,6 +30,11 @@ _MONTH = re.compile(
     r"(?<![\w./:-])(?:(?P<month>0?[1-9]|1[0-2])/|(?P<padded>0[1-9]|1[0-2])\.)(?P<year>(?:19|20)\d\d)(?![\w/:-]|\.\d)"
 )
 """A month, such as `5/2021` or `05.2021`."""
+_OF_YEAR = re.compile(
+    r"(?<!\w)(?:number|num|[nN]o|nro|nr|n|numero|numer|nummer|cislo|c|номер|n\.o)[.°]?[ ]?\d{1,3}/"
+    r"(?P<year>(?:19|20)\d\d)(?![\w/:-]|\.\d)"
+)
+"""A number within a year, such as `No. 3/2022`, which is not March. In a plain text, the sign `№` is `No`."""
 _REPLY = re.compile(
     r"(?:\s{0,3}(?:re|fw|fwd|aw|antw|wg|sv|vs|tr|rv|odp|vb)\s?(?:\[\d{1,3}\])?\s?[:：]){1,9}\s{0,3}", re.I
 )
@@ -41,6 +46,8 @@ _VERSION = re.compile(
     r"(?P<rest>[^\s,;:()\[\]\x80-\U0010ffff]{0,40})"
     rf"|(?:(?<![a-z\d_.:/-])|(?<=[a-z]-)){_VERSION_WORD}[.]?[ #-]?(?P<alone>\d{{1,6}})(?![\w.]\w)"
     r"|(?<![\w.:/-])(?P<ordinal>\d{1,3})(?:st|nd|rd|th|\.)[ ](?:edition|revision|issue|ausgabe|auflage)\b"
+    r"|(?<!\w)(?:c|n|num|No|nro|numero|numer|nummer|cislo|номер|n\.o)[.°]?[ ]?(?P<within>\d{1,3})"
+    r"(?=/(?:19|20)\d\d(?!\d))"
     r"|第[ ]?(?P<ordinal_east>\d{1,3})[ ]?[版回号期]|제[ ]?(?P<ordinal_korean>\d{1,3})[ ]?[판회호]"
 )
 _EARLY = re.compile(r"[.~_-]?(?:(?P<dev>dev|snapshot|pre|m)|(?P<alpha>a|alpha)|(?P<beta>b|beta)|(?P<rc>rc))(?![a-z])")
@@ -126,7 +133,7 @@ def edition(title: str, text: str, metadata: Mapping[str, object], name: str = "
     else:
         found = _edition(spelled_title(name[-_TITLE_CHARACTERS:]), before[0])
     if found and found.dates:
-        return found
+        return _with_month(found, text)
     ages_said = (one for value in _said_ages(text, metadata) if (one := _edition(value, "")))
     first_line = _of_first_lines(text)
     said = min(ages_said, key=lambda it: (it.kind, [-number for number in it.age]), default=first_line)
@@ -136,6 +143,16 @@ def edition(title: str, text: str, metadata: Mapping[str, object], name: str = "
     if first_line and before[0].partition(" (")[0] == PurePosixPath(unquote(name[-_TITLE_CHARACTERS:])).stem:
         series = first_line.series
     return said and said._replace(series=series, is_titled=False)
+
+
+def _with_month(found: Edition, text: str) -> Edition:
+    """Return the edition `No. 3/2022` with the month or day of 2022 in the first lines of its text, if they say one."""
+    dates = found.dates or ((), ())
+    if len(dates[1]) == 1 and found.age[DATE_NUMBERS:] and (line := _of_first_lines(text)) and line.dates:
+        first, last = line.dates
+        if dates == (first[:1], last[:1]):
+            return found._replace(age=(*line.age[:DATE_NUMBERS], *found.age[DATE_NUMBERS:]), dates=line.dates)
+    return found
 
 
 def ages(text: str) -> list[WrittenAge]:
@@ -198,6 +215,7 @@ def _dates_in(text: str) -> Iterator[WrittenAge]:
             age = trimmed((int(reading[:4]), int(reading[4:6]), int(reading[6:] or 0)))
             found.append(WrittenAge(day.start, day.end, "date", age, age))
     years = [(*year.span(), int(year[1])) for year in _YEAR.finditer(text)]
+    found += [WrittenAge(*it.span("year"), "date", *[(int(it["year"]),)] * 2) for it in _OF_YEAR.finditer(text)]
     for month in _MONTH.finditer(text):
         age = (int(month["year"]), int(month["month"] or month["padded"]))
         found.append(WrittenAge(*month.span(), "date", age, age))

@@ -28,6 +28,11 @@ from tests.support.growth import MOST_GROWTH, growth
         "Last update of the plan",
         "Wo ist das Lager jetzt?",
         "latest release\n",
+        "when was the blade last changed",
+        "aktuální vyhláška",
+        "najnovšie znenie",
+        "kto teraz wydaje klucze?",
+        "кто сейчас сторож",
     ],
 )
 def test_a_question_may_ask_for_the_newest_edition(question):
@@ -36,7 +41,17 @@ def test_a_question_may_ask_for_the_newest_edition(question):
 
 @pytest.mark.parametrize(
     "question",
-    ["What is the earliest report?", "When did the board first discuss parking?", "Who wrote the first version?"],
+    [
+        "What is the earliest report?",
+        "When did the board first discuss parking?",
+        "Who wrote the first version?",
+        "How long did the first fire drill take?",
+        "erste Fassung der Satzung",
+        "primera versión del reglamento",
+        "pierwsza wersja regulaminu",
+        "první verze řádu",
+        "первая редакция правил",
+    ],
 )
 def test_a_question_may_ask_for_the_oldest_edition(question):
     assert asked_editions(question).which == "oldest"
@@ -54,6 +69,8 @@ def test_a_question_may_ask_for_the_oldest_edition(question):
         "Must I pay by now?",
         "User: What is the latest version?\nAssistant: 3.2.\nUser: Who wrote it?",
         "What was the first decision?",
+        "when was the file last year",
+        "changes in every release except 2.1",
     ],
 )
 def test_other_questions_ask_for_no_edition(question):
@@ -111,6 +128,13 @@ def test_a_number_of_years_or_of_digits_is_no_number_of_editions(question):
         ("after the June 2022 meeting", "2022-07-01 2024-01-01", "2022-06-30"),
         ("up to and including 2019", "2019-12-31", "2020-01-01"),
         ("no later than June 2022", "2022-06-30", "2022-07-01"),
+        ("not in 2019 but in 2021", "2021-05-01", "2019-05-01 2020-05-01"),
+        ("nicht 2017, sondern 2019", "2019-05-01", "2017-05-01 2018-05-01"),
+        ("in 2020, not 2022", "2020-05-01", "2022-05-01"),
+        ("the minutes of 2021 rather than 2019", "2021-05-01", "2019-05-01"),
+        ("not only in 2019 but in 2021", "2019-05-01 2021-05-01", "2018-05-01"),
+        ("mezi lety 2019 a 2021", "2020-05-01", "2018-05-01 2022-05-01"),
+        ("před rokem 2021", "2020-05-01", "2021-05-01"),
         ("prior to 2020", "2019-12-31", "2020-01-01"),
         ("after 2019 and before 2022", "2020-01-01 2021-12-31", "2019-12-31 2022-01-01"),
         ("in the 2010s", "2010-01-01 2019-12-31", "2009-12-31 2020-01-01"),
@@ -292,6 +316,7 @@ def test_a_range_has_the_named_ends(question, least, most):
         ("最近三次会议", set(words("最近三次"))),
         ("What is in the earliest report?", {"earliest"}),
         ("What was the first decision since March 2019?", {"first", "march", "2019"}),
+        ("when was the blade last changed", {"last"}),
         ("What changed in versions 3 to 5?", {"versions", "3", "5"}),
     ],
 )

@@ -45,6 +45,23 @@ def test_titles_that_differ_in_their_ages_are_editions_of_one_series(older, newe
     assert first.age < second.age
 
 
+@pytest.mark.parametrize("number", ["No. {}", "nr {}", "Nr. {}", "č. {}", "№ {}", "n.º {}", "núm. {}"])
+def test_a_number_within_a_year_is_no_month(number):
+    """Circular No. 2/2022 may be of June, which its first line may say."""
+    text = "Depot East, {} 2022\nBicycles are welcome."
+    first, second = (
+        edition(f"Circular {number.format(n)}/2022", text.format(month), {})
+        for n, month in ((2, "June"), (3, "October"))
+    )
+    assert first.series == second.series == "circular"
+    assert (first.dates, second.dates) == (((2022, 6), (2022, 6)), ((2022, 10), (2022, 10)))
+    assert first.age < second.age
+    undated = edition(f"Circular {number.format(2)}/2022", "Bicycles are welcome.\nAlways.", {})
+    assert undated.dates == ((2022,), (2022,))
+    other = edition(f"Circular {number.format(2)}/2022", "Depot East, June 2021\nBicycles are welcome.", {})
+    assert other.age == undated.age < edition(f"Circular {number.format(11)}/2022", "", {}).age
+
+
 def test_the_replies_of_a_thread_are_of_its_series():
     first = edition("Paper prices", "", {"date": "2024-03-14"})
     for reply in ("Re: Paper prices", "RE: AW: Paper prices", "Fwd: Re[2]: Paper prices"):

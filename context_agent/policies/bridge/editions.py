@@ -111,7 +111,8 @@ class Editions:
         text of the series is then at least second, since the notes of version 5.1 may say what was wrong before 5.1.
 
         If several editions may be asked for, the relevant ones get nearly the best score of the series. Texts that
-        repeat a better one have a score of 0, and would come behind other files.
+        repeat a better one have a score of 0, and would come behind other files. A series that covers less of the
+        question than another text does not rise.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
@@ -133,6 +134,7 @@ class Editions:
             else:
                 relevant = self._relevant(inside if self._asked.which else by_score, title)
                 lifted = [row for row in inside if row in relevant][:MOST_LIFTED]
+                lifted = lifted if self._covers(lifted) else []
                 first = [*relevant, *inside] if self._asked.which else [inside[0], by_score[0], *lifted, *inside]
             order = list(dict.fromkeys([*first, *by_score]))
             level = 1 + max((order.index(row) for row in lifted), default=0)
@@ -169,6 +171,12 @@ class Editions:
         """
         said = self._asked.words.union(title.split(), GENERAL_WORDS)
         return relevant_rows(self._notes, by_score, said, None if self._asked.count > 1 else BEST_TEXTS)
+
+    def _covers(self, rows: list[int]) -> bool:
+        """Return True if one of the rows covers the question about as well as any text that was found does."""
+        everything = list(range(len(self._notes.candidates)))
+        said = self._asked.words | GENERAL_WORDS
+        return not set(rows).isdisjoint(relevant_rows(self._notes, everything, said, None))
 
     def _series(self) -> dict[Series, list[int]]:
         """Return the rows of each series with several editions among the candidates.
@@ -295,7 +303,9 @@ def _versions_of(named: AgeRange) -> Iterator[str]:
     ends = [one for one in (named.least, named.most) if one]
     *same, number = ends[0]
     numbers: Sequence[int] = range(number, number + 3)
-    if len(ends) == 2 and list(ends[1][:-1]) == same:
+    if not named.least:
+        numbers = range(max(0, number - 2), number + 1)
+    elif len(ends) == 2 and list(ends[1][:-1]) == same:
         numbers = range(number, ends[1][-1] + 1)[:MOST_NAMES]
     yield from (".".join(map(str, one)) for one in ends)
     yield from (".".join(map(str, (*same, one))) for one in numbers)

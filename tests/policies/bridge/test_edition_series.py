@@ -76,6 +76,8 @@ NOTES = ("Notes 2.4.2", "Notes 2.3.1")
         ("minutes from March 2020 to 2021", MONTHS, f"{' '.join(YEAR_FROM_MARCH)} 2020 2021"),
         ("notes from 2.1 to 2.4", NOTES, "2.1 2.4 2.1 2.2 2.3 2.4"),
         ("notes since 2.4", NOTES, "2.4 2.4 2.5 2.6"),
+        ("notes up to 2.4", NOTES, "2.4 2.2 2.3 2.4"),
+        ("notes before 2.1", NOTES, "2.1 2.0 2.1"),
         ("notes from 2.1.1 to 2.1.2", NOTES, "2.1.1 2.1.2 2.1.1 2.1.2"),
         ("notes from 2.1 to 3.4", NOTES, "2.1 3.4 2.1 2.2 2.3"),
         ("notes from 2.1 to 2.40", NOTES, f"2.1 2.40 {' '.join(f'2.{it}' for it in range(1, 13))}"),
@@ -214,6 +216,18 @@ def test_the_texts_of_a_time_get_nearly_the_best_score_if_they_are_relevant_and_
     texts[0] = ("Minutes 2021-01-05", "Rain and snow.")
     scores = editions("rain and snow since February 2021", *texts).reordered(np.linspace(1, 0.4, 7))
     assert np.flatnonzero(scores > 0.99).tolist() == [1]
+
+
+def test_a_series_that_covers_less_than_another_text_does_not_rise():
+    texts = [
+        *((f"Notices of the house 2021-0{month}-05", "Bicycles.") for month in (1, 2, 3)),
+        ("Board", "It was elected."),
+    ]
+    given = [0.9, 0.2, 0.1, 0.8]
+    scores = editions("board of the house elected since February 2021", *texts).reordered(np.array(given))
+    assert sorted(scores) == sorted(given)
+    scores = editions("bicycles of the house since February 2021", *texts).reordered(np.array(given))
+    assert sorted(scores)[:2] == [0.8, 0.9]
 
 
 def test_texts_exchange_their_scores_if_one_edition_is_asked_for():
