@@ -1,4 +1,4 @@
-"""The limits that a question sets for numbers with a unit, such as `under 50 euros` or `no longer than 90 min`."""
+"""The amounts that a question asks for, such as `under 50 euros`, `no longer than 90 min` or `the cheapest`."""
 
 from __future__ import annotations
 
@@ -7,33 +7,88 @@ from math import inf
 from typing import NamedTuple
 
 from context_agent.text.normalization import plain
-from context_agent.text.quantities import Quantity, WrittenQuantity, written_quantities
+from context_agent.text.quantities import Quantity, WrittenQuantity, counted, written_quantities
 from context_agent.text.words import key, words
 
 _QUESTION_CHARACTERS = 2_000
 """The last characters of a question that are searched."""
 _THAN = r"than(?: or equal to)?"
+_THE = r"(?: (?:the|i|gli|le|la|il|os|as|o|a|de|den|die|der))?"
 _MOST = re.compile(
-    rf"(?:(?<![-=])<=?|[≤⩽]|(?<!\w)(?:under|below|(?:less|fewer|cheaper|lighter|shorter|smaller|lower) {_THAN}|at most"
-    r"|up to|(?<!\d )max(?:imum|imal)?(?: of|\.)?|unter|hochstens|bis(?: zu)?"
-    r"|(?:weniger|billiger|gunstiger|leichter|kurzer|kleiner) als|moins de|au plus|jusqu'a|menos de|como maximo|hasta)"
-    r") ?\Z"
+    rf"(?:(?<![-=])<=?|[≤⩽]|(?<!\w)(?:(?:under|below|(?:less|fewer|cheaper|lighter|shorter|smaller|lower) {_THAN}"
+    r"|at most|up to|(?<!\d )max(?:imum|imal)?(?: of|\.)?|unter|hochstens|bis(?: zu)?"
+    r"|(?:weniger|billiger|gunstiger|leichter|kurzer|kleiner) als|moins de|au plus|jusqu'a|menos d[eo]|como maximo"
+    r"|hasta|sotto|meno di|al massimo|fino a[di]?|non oltre|abaixo d[eo]|no maximo|ate|inferior(?:e|i)? a|onder"
+    r"|hoogstens|maximaal|(?:minder|goedkoper|lichter|korter|kleiner) dan|ponizej|mniej niz|najwyzej|maksymalnie"
+    r"|(?:tansz|lzejsz|krotsz|mniejsz)\w{1,3} niz|nejvyse"
+    r"|maximalne|mene nez|levnejsi nez|до"
+    r"|менее|меньше|дешевле|легче|короче"
+    rf"|максимум|(?<!what )(?<!how )(?<!\bi )(?<!you )(?<!we )(?<!they )(?<!\bto )do){_THE})) ?\Z"
 )
 _LEAST = re.compile(
-    rf"(?:(?<![-=])>=?|[≥⩾]|(?<!\w)(?:over|above|exceed(?:s|ing)?|(?:more|longer|heavier|larger|bigger|higher|greater"
+    rf"(?:(?<![-=])>=?|[≥⩾]|(?<!\w)(?:(?:over|above|exceed(?:s|ing)?|(?:more|longer|heavier|larger|bigger|higher|greater"
     rf"|brighter) {_THAN}|at least|(?<!\d )min(?:imum|imal)?(?: of|\.)?|uber|mindestens|ab"
-    r"|(?:mehr|langer|schwerer|grosser|heller|hoher) als|plus de|au moins|mas de|al menos|como minimo)) ?\Z"
+    r"|(?:mehr|teurer|langer|schwerer|grosser|heller|hoher) als|plus de|au moins|mas de|al menos|como minimo"
+    r"|oltre|almeno|piu di|sopra|superior(?:e|i)? a|pelo menos|mais d[eo]|acima d[eo]|no minimo|minstens|ten minste"
+    r"|minimaal|vanaf|boven|(?:meer|duurder|zwaarder|langer|groter) dan|od|ponad|powyzej|co najmniej|przynajmniej"
+    r"|wiecej niz|(?:drozsz|ciezsz|dluzsz|wieksz)\w{1,3} niz|vice nez|alespon|nejmene|minimalne|от|более|больше|свыше"
+    rf"|дороже|тяжелее|длиннее|минимум|хотя бы){_THE})) ?\Z"
 )
 _NOT = re.compile(
-    r"(?:(?<!\w)(?:no|not|never|cannot|nicht|nie|pas|non|nunca)|n['’]t)"
+    r"(?:(?<!\w)(?:no|not|never|cannot|nicht|nie|pas|non|nunca|nao|niet|ne|не)|n['’]t)"
     r"(?: (?:to|be|cost|weigh|take|last|have|need|use|kosten|wiegen|dauern)){0,2} ?\Z"
 )
 """Words before a limit that turn it around, as in `must not cost more than`."""
-_BETWEEN = re.compile(r"(?<!\w)(?:between|zwischen|entre) ?\Z")
-_OR = r" ?(?:or|oder|ou|o) "
-_OR_LESS = re.compile(rf"{_OR}(?:less|below|lower|shorter|cheaper|weniger|moins|menos)\b")
-_OR_MORE = re.compile(rf" ?\+|{_OR}(?:more|above|higher|longer|mehr|plus|mas)\b")
-_CLAUSE_END = re.compile(r"[,;:?!\n]|\. |(?<!\w)(?:and|but|or|with|und|oder|mit|et|ou|avec|y|con)(?!\w)")
+_BETWEEN = re.compile(r"(?<!\w)(?:between|zwischen|entre|tra|fra|tussen|miedzy|pomiedzy|mezi|между) ?\Z")
+_OR = r" ?(?:or|and|oder|und|ou|et|o|y|e|of|en|lub|nebo|или|и) "
+_OR_LESS = re.compile(
+    rf"{_OR}(?:less|fewer|below|under|lower|shorter|cheaper|weniger|moins|menos|meno|minder|mniej|mene|меньше|менее)\b"
+)
+_OR_MORE = re.compile(
+    rf" ?\+|{_OR}(?:more|above|over|higher|longer|mehr|plus|mas|piu|mais|meer|wiecej|vice|больше|более|выше)\b"
+)
+_CLAUSE_END = re.compile(
+    r"[,;:?!\n]|\. |(?<!\w)(?:and|but|or|with|und|oder|mit|et|ou|avec|y|con|e|com|en|met|i|z|и|с)(?!\w)"
+)
+_NUMBERED = re.compile(
+    r"(?<![\w.,/:$€£-])(?P<number>\d{1,9})"
+    r"(?:\+| (?:or|oder|ou|o|of) (?:more|fewer|less|mehr|weniger|plus|moins|mas|menos|piu|mais|meer))?"
+    r" (?!(?:or|and|of|in|on|at|to|the|for|from|per|oder|und|et|ou|de|y|e|i|или|и)\b)(?P<noun>[^\W\d_]{3,20})"
+)
+"""A number of things, such as `5 credits`."""
+_ANSWER = re.compile(r"^(?:assistant|ai|bot|agent): .*?(?=^(?:user|human|customer): |\Z)", re.MULTILINE | re.DOTALL)
+"""An answer in a conversation."""
+_PRICE, _MASS, _LENGTH = ("money",), ("mass",), ("length", "time")
+_SIZE = ("length", "area", "volume", "data", "mass")
+_EXTREMES = (
+    (False, _PRICE, r"cheapest|least expensive|most affordable|(?:(?:preis)?gunstig|billig)ste[nrsm]?|goedkoopste"),
+    (False, _PRICE, r"moins chere?s?|mai?s barat[oa]s?|menos car[oa]s?|piu economic\w{1,2}|meno car[oaie]"),
+    (False, _PRICE, r"najtansz\w{1,3}|nejlevnejsi\w{0,2}|сам\w{2} дешев\w{2}"),
+    (True, _PRICE, r"most expensive|priciest|teuerste[nrsm]?|plus chere?s?|mai?s car[oa]s?|piu car[oaie]|duurste"),
+    (True, _PRICE, r"najdrozsz\w{1,3}|nejdrazsi\w{0,2}|сам\w{2} дорог\w{2,3}"),
+    (False, _MASS, r"lightest|leichteste[nrsm]?|plus leger\w{0,2}|mas liger[oa]s?|piu legger\w|mais leves?|lichtste"),
+    (False, _MASS, r"najlzejsz\w{1,3}|nejlehci\w{0,2}|сам\w{2} легк\w{2,3}"),
+    (True, _MASS, r"heaviest|schwerste[nrsm]?|plus lourde?s?|mai?s pesad[oa]s?|piu pesant[ei]|zwaarste"),
+    (True, _MASS, r"najciezsz\w{1,3}|nejtezsi\w{0,2}|сам\w{2} тяжел\w{2}"),
+    (False, _LENGTH, r"shortest|kurzeste[nrsm]?|plus courte?s?|mas cort[oa]s?|piu (?:cort|brev)\w|mais curt\w|kortste"),
+    (False, _LENGTH, r"najkrotsz\w{1,3}|nejkratsi\w{0,2}|сам\w{2} коротк\w{2,3}"),
+    (
+        True,
+        _LENGTH,
+        r"longest|tallest|langste[nrsm]?|plus long(?:ue)?s?|mas larg[oa]s?|piu lung\w{1,2}|mais long[oa]s?",
+    ),
+    (True, _LENGTH, r"najdluzsz\w{1,3}|nejdelsi\w{0,2}|сам\w{2} длинн\w{2}"),
+    (False, _SIZE, r"smallest|kleinste[nrsm]?|plus petite?s?|mai?s pequen[oa]s?|piu piccol[oaie]"),
+    (False, _SIZE, r"najmniejsz\w{1,3}|nejmensi\w{0,2}|сам\w{2} маленьк\w{2,3}"),
+    (True, _SIZE, r"largest|biggest|grosste[nrsm]?|plus grande?s?|mas grandes?|piu grand[ei]|grootste"),
+    (True, _SIZE, r"najwieksz\w{1,3}|nejvetsi\w{0,2}|сам\w{2} больш\w{2,3}"),
+    (False, (), r"lowest|niedrigste[nrsm]?|laagste|najnizsz\w{1,3}|nejnizsi\w{0,2}"),
+    (True, (), r"highest|hochste[nrsm]?|hoogste|najwyzsz\w{1,3}|nejvyssi\w{0,2}"),
+)
+"""Words that ask for the lowest or the highest amount of some dimensions. Without dimensions, any may be meant."""
+_EXTREME = re.compile("|".join(rf"(?<!\w)(?P<row{row}>{one[2]})(?!\w)" for row, one in enumerate(_EXTREMES)))
+_COMPARED = re.compile(r" (?:than|als|que|qu|che|dan|niz|nez|чем)\b")
+"""What follows a comparative of two things, as in `mas grande que`."""
 _LONGEST_SIDE = 60
 """How many characters before and after a quantity are searched for words."""
 
@@ -62,10 +117,43 @@ class Limit(NamedTuple):
         return self.least <= quantity.high and quantity.low <= self.most
 
 
+class Extreme(NamedTuple):
+    """The lowest or the highest amount, which a question asks for.
+
+    Attributes:
+        highest: True if the highest amount is asked for.
+        dimensions: The dimensions of the amount. If there are none, any may be meant.
+        words: The words that say so.
+    """
+
+    highest: bool
+    dimensions: tuple[str, ...]
+    words: frozenset[str]
+
+
+def asked_extreme(question: str) -> Extreme | None:
+    """Return which amount a question asks for, such as the lowest price for `the cheapest tent`, or None."""
+    text = _ANSWER.sub("", plain(question[-_QUESTION_CHARACTERS:]))
+    found = _EXTREME.search(text)
+    if found is None or _COMPARED.match(text, found.end()):
+        return None
+    highest, dimensions, _ = _EXTREMES[int((found.lastgroup or "").removeprefix("row"))]
+    return Extreme(highest, dimensions, frozenset(words(found[0])))
+
+
 def asked_limits(question: str) -> tuple[Limit, ...]:
-    """Return the limits that a question sets, such as `under 50 euros`."""
-    text = plain(question[-_QUESTION_CHARACTERS:])
-    return tuple(limit for found in written_quantities(text) if (limit := _limit(text, found)))
+    """Return the limits that a question sets, such as `under 50 euros`.
+
+    If the question is a conversation, its answers do not count.
+    """
+    text = _ANSWER.sub("", plain(question[-_QUESTION_CHARACTERS:]))
+    written = written_quantities(text)
+    taken = {index for one in written for index in range(one.start, one.end)}
+    for one in _NUMBERED.finditer(text):
+        if one.start() not in taken:
+            number = float(one["number"])
+            written.append(WrittenQuantity(*one.span("number"), counted(one["noun"]), number, number, False))
+    return tuple(limit for found in sorted(written) if (limit := _limit(text, found)))
 
 
 def _limit(text: str, found: WrittenQuantity) -> Limit | None:
@@ -79,7 +167,7 @@ def _limit(text: str, found: WrittenQuantity) -> Limit | None:
         most = found.high
     elif said := _LEAST.search(before):
         least = found.low
-    elif said := _OR_MORE.match(after):
+    elif (said := _OR_MORE.match(after)) or "+" in text[found.start : found.end]:
         least = found.high
     else:
         return None

@@ -2,50 +2,72 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from itertools import chain, islice
 from typing import NamedTuple
 
 from context_agent.text.normalization import plain
 from context_agent.text.periods import JOINT, LISTING
-from context_agent.text.words import key, words
+from context_agent.text.words import key, without_inflection, words
 
 _UNITS = {
-    name: (dimension, factor)
+    name.replace("_", " "): (dimension, factor)
     for dimension, factor, names in (
         ("money", 1, "€ $ £ us$ eur euro euros usd dollar dollars gbp pounds chf franken"),
+        ("money", 1, "₽ руб рубля рублеи pln zl zloty zlote zlotych czk kc korun"),
         ("data", 1e-6, "kb"),
         ("data", 1e-3, "mb megabytes"),
-        ("data", 1, "gb gigabyte gigabytes"),
+        ("data", 1, "gb gigabyte gigabytes гб"),
         ("data", 1e3, "tb terabyte terabytes"),
         ("mass", 1e-6, "mg"),
-        ("mass", 1e-3, "g grams gramm"),
-        ("mass", 1, "kg kilo kilos kilograms kilogramm"),
-        ("length", 1e-3, "mm"),
-        ("length", 1e-2, "cm"),
-        ("length", 0.0254, "inch inches zoll"),
-        ("length", 1, "m meter meters metres metern metros metres"),
-        ("length", 1e3, "km kilometers kilometres kilometern"),
-        ("area", 1, "m2 m² qm sqm"),
-        ("volume", 1e-3, "ml"),
-        ("volume", 1, "l liter liters litre litres litern litros"),
-        ("power", 1, "w watt watts"),
-        ("power", 1e3, "kw"),
+        ("mass", 1e-3, "g grams gramm grammi gramas г"),
+        ("mass", 1, "kg kilo kilos kilograms kilogramm кг"),
+        ("mass", 0.45359237, "lb lbs"),
+        ("mass", 0.028349523, "oz ounces"),
+        ("length", 1e-3, "mm мм"),
+        ("length", 1e-2, "cm см"),
+        ("length", 0.0254, "inch inches zoll pollici polegadas"),
+        ("length", 0.3048, "ft feet foot"),
+        ("length", 1, "m meter meters metres metern metros metri м"),
+        ("length", 1e3, "km kilometers kilometres kilometern kilometer chilometri quilometros км"),
+        ("length", 1609.344, "mi mile miles"),
+        ("area", 0.09290304, "sqft sq_ft sq._ft. square_feet ft2"),
+        ("area", 1, "m2 qm mq sqm sq_m square_meters square_metres quadratmeter м2"),
+        ("volume", 1e-3, "ml мл"),
+        ("volume", 1, "l liter liters litre litres litern litros litri л"),
+        ("volume", 3.785411784, "gal gallon gallons"),
+        ("energy", 1e-3, "wh"),
+        ("energy", 1, "kwh квт·ч"),
+        ("power", 1, "w watt watts вт"),
+        ("power", 1e3, "kw квт"),
+        ("power", 745.7, "hp"),
         ("voltage", 1, "v volt volts"),
         ("charge", 1, "mah"),
-        ("temperature", 1, "°c ° degree degrees grad"),
+        ("temperature", 1, "°c ° degree degrees grad gradi graus градусов"),
         ("light", 1, "lm lumen lumens"),
+        ("loudness", 1, "db"),
         ("frequency", 1, "hz"),
         ("share", 1, "% percent prozent"),
-        ("time", 1, "s sec seconds sekunden"),
-        ("time", 60, "min minutes minuten"),
-        ("time", 3600, "h hour hours stunden"),
-        ("time", 86400, "days tage tagen"),
+        ("time", 1, "s sec seconds sekunden secondi segundos seconden sekund секунд"),
+        ("time", 60, "min minutes minuten minuti minutos minut минут"),
+        ("time", 3600, "h hour hours stunden heures horas ore uur godzin hodin часов часа"),
+        ("time", 86400, "days tage tagen jours dias giorni dagen dni днеи дня"),
+        ("time", 604800, "weeks wochen semaines semanas settimane weken недель"),
+        ("time", 2629800, "months monate monaten mois meses mesi maanden месяцев месяца"),
+        ("time", 31557600, "years jahre jahren ans anos anni jaar lat лет года"),
     )
     for name in names.split()
 }
 """The dimension of each unit and its factor. All currencies count as one, because a table rarely mixes them."""
-_MONEY_FIELDS = frozenset("price cost costs rent fee preis kosten miete gebuhr prix loyer precio prezzo".split())
+_NAMELESS_UNITS = frozenset("lat mi ore ans months weeks days years".split())
+"""Units that mean something else in the name of a field, such as the latitude."""
+MONEY_FIELDS = frozenset(
+    "price cost costs rent fee preis kosten miete gebuhr prix loyer precio prezzo preco custo costo prijs cena цена"
+    " стоимость".split()
+)
 """Names of fields whose numbers are sums of money."""
 _TIME_FIELDS = frozenset("time duration runtime cook prep walk dauer zeit duree duracion durata".split())
 """Names of fields in which `min` stands for minutes. In `price_min`, it stands for the minimum."""
@@ -55,8 +77,8 @@ _PER = frozenset("per pro je par por".split())
 _SCALES = {
     name: factor
     for factor, names in (
-        (1e3, "k thousand tsd tausend"),
-        (1e6, "m mn mio million millions millionen millones"),
+        (1e3, "k thousand tsd tausend mil mila tys тыс tis"),
+        (1e6, "m mn mio million millions millionen millones milioni milhoes miljoen mln млн"),
         (1e9, "bn billion billions mrd milliarden"),
     )
     for name in names.split()
@@ -70,7 +92,7 @@ _NUMBER = (
 _SCALE, _UNIT = "|".join(_SCALES), "|".join(map(re.escape, _UNITS))
 _WRITTEN = re.compile(
     rf"(?<![\w.,/])(?:(?P<sign>us\$|[€$£]|eur|usd|gbp|chf) ?)?(?P<number>{_NUMBER})"
-    rf"(?: ?(?P<scale>{_SCALE})(?!\w))?(?:,-{{1,2}})?(?:(?P<gap>[ -]?)(?P<unit>{_UNIT}))?(?!\w)"
+    rf"(?: ?(?P<scale>{_SCALE})(?!\w))?(?:,-{{1,2}})?[+]?(?:(?P<gap>[ -]?)(?P<unit>{_UNIT}))?(?!\w)"
 )
 """A number that may have a unit. Without one, it may be the first end of a range, such as `5 to 7 kg`."""
 _JOINT = re.compile(JOINT)
@@ -79,7 +101,11 @@ _HUMP = re.compile(r"(?<=[a-z])(?=[A-Z])|_")
 _LONGEST_FIELD, _LONGEST_RECORD = 80, 4_000
 """A longer value is prose, which may name quantities that its record does not have."""
 _FEWEST_FIELDS = 2
-_FIELD = re.compile(r"([^:\n]{1,40}):(?: (.*))?")
+_FIELD = re.compile(r'(?:[-*•] )?\*{0,2}([^:*"{}\n]{1,40})(?::\*{0,2}|\*{1,2}:)(?: (.*))?')
+"""A field of a record, such as `price: 49.90` or `- **Price:** 49.90`."""
+_MOST_VALUES, _DEEPEST = 200, 8
+"""How many values of an object are read, and how deep."""
+_COUNTED = re.compile(rf" *({_NUMBER}) ([^\W\d_]{{3,20}}) *")
 _FEWEST_SENTENCE_WORDS = 5
 
 
@@ -104,12 +130,26 @@ class WrittenQuantity(NamedTuple):
 
 
 class Quantity(NamedTuple):
-    """The amounts of a dimension from `low` to `high` in a base unit, and the keys of the words beside them."""
+    """The amounts of a dimension from `low` to `high` in a base unit.
+
+    Attributes:
+        dimension: What the unit measures. The dimension of a bare number is what it counts (see `counted`).
+        low: The lowest amount.
+        high: The highest amount.
+        beside: The keys of the words beside them, and of those in the name of their field.
+        field: The name of their field.
+    """
 
     dimension: str
     low: float
     high: float
     beside: frozenset[str]
+    field: str = ""
+
+
+def counted(noun: str) -> str:
+    """Return the dimension of a number of things, such as `credits`."""
+    return f"number of {key(without_inflection(noun))}"
 
 
 def written_quantities(text: str) -> list[WrittenQuantity]:
@@ -142,18 +182,45 @@ def _joined(first: WrittenQuantity, last: WrittenQuantity, between: str) -> Writ
 def record_quantities(text: str, metadata: Mapping[str, object]) -> list[Quantity]:
     """Return the quantities in the fields of a record, such as `price_eur: 49.90`.
 
-    The unit may be in the name of the field. Values that are prose do not count.
+    The unit may be in the name of the field. Values that are prose do not count. The fields of an object inside a
+    record have the names of both, such as `price amount`.
 
     Args:
-        text: The text of the record. If each line is a field, these fields count.
+        text: The text of the record, which may be JSON. Lines below each other that are fields count.
         metadata: Further fields.
     """
-    lines = text[:_LONGEST_RECORD].strip().splitlines()
-    fields: dict[str, object] = {field[1]: field[2] or "" for line in lines if (field := _FIELD.fullmatch(line))}
-    if len(fields) < _FEWEST_FIELDS or not all(map(_FIELD.fullmatch, lines)):
-        fields = {}
-    fields |= metadata
-    return [one for name, value in fields.items() for one in _field_quantities(name, value)]
+    written = _flat("", text.strip()) if text.lstrip()[:1] == "{" else _lines(text[:_LONGEST_RECORD])
+    further = (field for item in metadata.items() for field in _flat(*item))
+    found = (one for field in chain(written, further) for one in _field_quantities(*field))
+    return list(dict.fromkeys(found))
+
+
+def _lines(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the names and the values of the fields that are lines below each other. Blank lines do not part them."""
+    block: list[tuple[str, str]] = []
+    for line in (*filter(None, map(str.strip, text.splitlines())), "#"):
+        if field := _FIELD.fullmatch(line):
+            block.append((field[1], field[2] or ""))
+            continue
+        yield from block if len(block) >= _FEWEST_FIELDS else ()
+        block = []
+
+
+def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
+    """Yield a field, or those of the object that its value is. The objects of a list count, too."""
+    if isinstance(value, str) and value[:1] in ("{", "["):
+        with suppress(ValueError, RecursionError):
+            yield from islice(_values(name, json.loads(value), _DEEPEST), _MOST_VALUES)
+            return
+    yield name, value
+
+
+def _values(name: str, value: object, depth: int) -> Iterator[tuple[str, object]]:
+    if isinstance(value, dict | list) and depth:
+        for inner, one in value.items() if isinstance(value, dict) else (("", it) for it in value):
+            yield from _values(f"{name} {inner}".strip(), one, depth - 1)
+    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+        yield name, value
 
 
 def _field_quantities(name: str, written: object) -> Iterator[Quantity]:
@@ -162,29 +229,37 @@ def _field_quantities(name: str, written: object) -> Iterator[Quantity]:
     if not value_words or (value[-1] in ".!?" and len(value_words) >= _FEWEST_SENTENCE_WORDS):
         return
     if bare := _BARE.fullmatch(value):
-        if unit := _unit_of_field(names):
-            dimension, factor = unit
-            amounts = [_amount(number, dimension) * factor for number in (bare[1], bare[3] or bare[1])]
-            if isinstance(written, float):
-                amounts = [written * factor]
-            yield Quantity(dimension, min(amounts), max(amounts), frozenset(map(key, names)))
+        unit = _unit_of_field(names)
+        dimension, factor = unit or ("", 1)
+        amounts = [_amount(number, dimension) * factor for number in (bare[1], bare[3] or bare[1])]
+        if isinstance(written, float):
+            amounts = [written * factor]
+        for meaning in [dimension] if unit else sorted({counted(word) for word in names}):
+            yield Quantity(meaning, min(amounts), max(amounts), frozenset(map(key, names)), name)
         return
-    for one in written_quantities(value):
+    quantities = written_quantities(value)
+    if not quantities and (number := _COUNTED.fullmatch(value)):
+        amount = _amount(number[1], "")
+        yield Quantity(counted(number[2]), amount, amount, frozenset(map(key, [*names, number[2]])), name)
+    for one in quantities:
         around = words(value[: one.start])[-2:] + words(value[one.end :])[:3]
         beside = frozenset(map(key, [*names, *around]))
         ends = [(one.low, one.low), (one.high, one.high)] if one.is_list else [(one.low, one.high)]
-        yield from (Quantity(one.dimension, *both, beside) for both in ends)
+        yield from (Quantity(one.dimension, *both, beside, name) for both in ends)
 
 
 def _unit_of_field(names: list[str]) -> tuple[str, float] | None:
     """Return the dimension and the factor of the bare numbers in a field, given the words of its name."""
     if not names or names[-1] in _OTHER_FIELDS:
         return None
-    if not _MONEY_FIELDS.isdisjoint(names):
+    if not MONEY_FIELDS.isdisjoint(names):
         return "money", 1
     if not _PER.isdisjoint(names):
         return None
-    units = [one for one in names if one in _UNITS and (one != "min" or not _TIME_FIELDS.isdisjoint(names))]
+    units = [one for one in names if one in _UNITS and one not in _NAMELESS_UNITS]
+    units = [one for one in units if one != "min" or not _TIME_FIELDS.isdisjoint(names)]
+    if names[1:] and names[-1] == "in":
+        units.append("inch")
     # A name of one letter, such as `h`, says too little.
     return _UNITS[units[-1]] if units and len("".join(names)) > 1 else None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.asked_limits import asked_limits
+from context_agent.text.asked_limits import asked_extreme, asked_limits
 from context_agent.text.quantities import Quantity
 from context_agent.text.words import key
 from tests.support.growth import MOST_GROWTH, growth
@@ -47,6 +47,22 @@ from tests.support.growth import MOST_GROWTH, growth
         ("below \u221210 °C", "temperature", -11, -9),
         ("\u2265 16 GB", "data", 16, 15),
         ("less than or equal to 0,125 l", "volume", 0.125, 0.13),
+        ("16+ GB laptops", "data", 16, 15),
+        ("kayaks of more than 10 ft", "length", 3.1, 3),
+        ("less than 500 kWh a year", "energy", 500, 501),
+        ("appartamento sotto i 70 euro", "money", 70, 71),
+        ("casa di almeno 100 mq", "area", 100, 99),
+        ("não mais de 30 euros", "money", 30, 31),
+        ("onder de 50 euro", "money", 50, 51),
+        ("niet meer dan 2 kg", "mass", 2, 2.1),
+        ("laptop do 3000 zł", "money", 3000, 3001),
+        ("nejvýše 20 kg", "mass", 20, 21),
+        ("не дороже 50 тыс рублей", "money", 50_000, 50_001),
+        ("между 2 и 5 кг", "mass", 3, 6),
+        ("courses with at least 5 credits", "number of credit", 5, 4),
+        ("5+ credits", "number of credit", 5, 4),
+        ("3 or fewer bedrooms", "number of bedroo", 3, 4),
+        ("User: Which tents?\nAssistant: Those under 50 euros.\nUser: And of at least 2 kg?", "mass", 2, 1),
     ],
 )
 def test_a_question_may_set_a_limit(question, dimension, inside, outside):
@@ -71,10 +87,41 @@ def test_a_question_may_set_a_limit(question, dimension, inside, outside):
         "Take 3 min. 5 kg are enough",
         "The map x => 5 s",
         "a shelf between 5 kg of flour and the wall",
+        "what do 20 GB plans cost",
+        "pages under section 5 of the act",
     ],
 )
 def test_other_questions_set_no_limit(question):
     assert asked_limits(question) == ()
+
+
+@pytest.mark.parametrize(
+    ("question", "highest", "dimension"),
+    [
+        ("the cheapest tent", False, "money"),
+        ("most expensive drill", True, "money"),
+        ("der günstigste Tarif", False, "money"),
+        ("l'appartamento più economico", False, "money"),
+        ("el piso más barato", False, "money"),
+        ("najtańszy rower", False, "money"),
+        ("самый дорогой билет", True, "money"),
+        ("lightest laptop", False, "mass"),
+        ("longest trail", True, "length"),
+        ("kürzeste Laufzeit", False, "time"),
+        ("largest flat", True, "area"),
+    ],
+)
+def test_a_question_may_ask_for_an_extreme(question, highest, dimension):
+    extreme = asked_extreme(question)
+    assert extreme.highest == highest
+    assert dimension in extreme.dimensions
+
+
+@pytest.mark.parametrize(
+    "question", ["tents", "es más barato que el otro?", "Is it cheaper?", "The longestablished inn"]
+)
+def test_other_questions_ask_for_no_extreme(question):
+    assert asked_extreme(question) is None
 
 
 def test_a_limit_has_the_other_words_of_its_part_of_the_question():

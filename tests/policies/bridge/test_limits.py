@@ -39,6 +39,46 @@ def test_records_within_a_limit_come_first(field, question, names):
     assert best(records(field), question, len(names.split())) == set(names.split())
 
 
+@pytest.mark.parametrize(
+    ("question", "names"),
+    [
+        ("cheapest tent", "Tarn"),
+        ("most expensive tent", "Crag"),
+        ("heaviest tent", "Crag"),
+        ("lightest tent over 350 euros", "Drift"),
+        ("lowest weight of a tent", "Tarn"),
+        ("highest price of a tent under 700 euros", "Heath"),
+    ],
+)
+def test_the_record_with_the_extreme_amount_comes_first(question, names):
+    assert best(records("price_eur"), question, 1) == {names}
+
+
+def test_a_price_decides_what_is_cheapest_and_a_named_field_what_is_largest():
+    """The tents with a low price have a high deposit, and a small hall."""
+    documents = [
+        Document(
+            name,
+            f"kind: tent\nprice_eur: {100 * number}\ndeposit: {90 - number} €\n"
+            f"hall_m2: {number}\nfloor_m2: {20 - number}",
+            name,
+        )
+        for number, name in enumerate(NAMES, start=1)
+    ]
+    assert best(documents, "cheapest tent", 1) == {"Tarn"}
+    assert best(documents, "tent with the largest hall", 1) == {"Crag"}
+    assert best(documents, "tent with the largest floor", 1) == {"Tarn"}
+
+
+def test_a_limit_may_be_for_a_number_of_things_or_inside_an_object():
+    documents = [
+        Document(name, f"kind: tent\nsleeps: {number} persons", name, metadata={"specs": f'{{"poles": {9 - number}}}'})
+        for number, name in enumerate(NAMES, start=1)
+    ]
+    assert best(documents, "tent for at least 7 persons", 2) == {"Heath", "Crag"}
+    assert best(documents, "tent with 7+ poles", 2) == {"Tarn", "Fell"}
+
+
 def test_a_limit_may_be_for_a_field_of_the_metadata():
     documents = [
         Document(name, "A tent for two hikers.", name, metadata={"price": 100 * number})
