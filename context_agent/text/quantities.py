@@ -189,8 +189,8 @@ def record_quantities(text: str, metadata: Mapping[str, object]) -> list[Quantit
         text: The text of the record, which may be JSON. Lines below each other that are fields count.
         metadata: Further fields.
     """
-    written = _flat("", text.strip()) if text.lstrip()[:1] == "{" else _lines(text[:_LONGEST_RECORD])
-    further = (field for item in metadata.items() for field in _flat(*item))
+    written = inner_fields("", text.strip()) if text.lstrip()[:1] == "{" else _lines(text[:_LONGEST_RECORD])
+    further = (field for item in metadata.items() for field in inner_fields(*item))
     found = (one for field in chain(written, further) for one in _field_quantities(*field))
     return list(dict.fromkeys(found))
 
@@ -206,7 +206,7 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
         block = []
 
 
-def _flat(name: str, value: object) -> Iterator[tuple[str, object]]:
+def inner_fields(name: str, value: object) -> Iterator[tuple[str, object]]:
     """Yield a field, or those of the object that its value is. The objects of a list count, too."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):

@@ -37,6 +37,7 @@ from context_agent.policies.bridge.editions import Editions
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.limits import Limits
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
+from context_agent.policies.bridge.named_fields import NamedFields
 from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
 from context_agent.policies.bridge.novelty import Novelty
 from context_agent.policies.bridge.relevance_feedback import with_feedback
@@ -138,6 +139,7 @@ class BridgeActor:
         self._novelty = Novelty(self.notes)
         self._editions = Editions.of(self.notes)
         self._limits = Limits.of(self.notes)
+        self._fields = NamedFields(self.notes)
         self._sources: dict[int, tuple[int, int]] = {}
         """The hop and the number of the lookup, by the index of a call of the last turn."""
         self._numbers: dict[int, tuple[int, int]] = {}
@@ -286,6 +288,7 @@ class BridgeActor:
                     place = edition(passage.heading, block.body, metadata, block.document_id)
                     candidate = replace(candidate, edition=place)
                 self.notes.add(candidate)
+                self._fields.read(candidate, block.hit.chunk.metadata)
                 if self._limits:
                     self._limits.read(block.id, block.body, block.hit.chunk.metadata)
         if len(self.notes) > before:
@@ -315,6 +318,7 @@ class BridgeActor:
             fed = with_feedback(self.notes, scores, self._scores)
             if fed is not scores:
                 self._scores = self._novelty.discounted(fed)
+            self._scores = self._fields.reordered(self._scores)
             if self._editions:
                 self._scores = self._editions.reordered(self._scores)
             if self._limits:

@@ -1,0 +1,69 @@
+"""The metadata that a question names, such as the status of a ticket or the person it is assigned to.
+
+The retrievers search titles and texts. If a table has a column of text, its other columns are metadata. A question for
+the open tickets about a pump then finds open and closed ones alike. So those with a field that the question names
+exchange their places with those that are about as relevant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from context_agent.policies.bridge.candidates import ChunkCandidate, Floats, Notes
+from context_agent.policies.bridge.editions import MOST_LIFTED, falling, relevant_rows
+from context_agent.text.quantities import inner_fields
+from context_agent.text.words import key, words
+
+_LONGEST_VALUE = 80
+"""Maximum number of characters of a value that names something. A longer one is prose."""
+_PLACES = frozenset("/\\")
+"""Characters of paths and addresses, whose words name no property of a text."""
+
+
+class NamedFields:
+    """The words of one episode's question that only the metadata of its candidates have."""
+
+    def __init__(self, notes: Notes) -> None:
+        self._notes = notes
+        self._weights = dict(zip(notes.question.keys, notes.question.weight.tolist(), strict=True))
+        self._named: dict[int, float] = {}
+        """The weights of these words, by row of the notes."""
+
+    def read(self, candidate: ChunkCandidate, metadata: Mapping[str, object]) -> None:
+        """Read the metadata of a candidate, which is the last one of the notes."""
+        missing = self._notes.question.key_set - candidate.passage.keys
+        if missing and (named := missing.intersection(_value_keys(metadata))):
+            self._named[len(self._notes) - 1] = sum(self._weights.get(one, 0.0) for one in named)
+
+    def reordered(self, scores: Floats) -> Floats:
+        """Return the scores in the order that also counts the named fields.
+
+        The first ones get nearly the best score of those that exchange their places, because texts that repeat a
+        better one have a score of 0.
+
+        Args:
+            scores: The scores of the candidates, shape (n_candidates,).
+
+        Returns:
+            The new scores, shape (n_candidates,).
+        """
+        if not self._named:
+            return scores
+        by_score = sorted(range(len(scores)), key=lambda row: -scores[row])
+        rows = relevant_rows(self._notes, by_score, frozenset())
+        named = [self._named.get(row, 0.0) for row in rows]
+        most = max(named)
+        if min(named) == most:
+            return scores
+        scores = scores.copy()
+        order = sorted(rows, key=lambda row: -self._named.get(row, 0.0))
+        scores[order] = falling(scores[rows], min(named.count(most), MOST_LIFTED))
+        return scores
+
+
+def _value_keys(metadata: Mapping[str, object]) -> Iterator[str]:
+    """Yield the keys of the words in short values. Those of paths, addresses and numbers do not count."""
+    for item in metadata.items():
+        for _, value in inner_fields(*item):
+            if isinstance(value, str) and len(value) <= _LONGEST_VALUE and _PLACES.isdisjoint(value):
+                yield from (key(word) for word in words(value) if not word.isdigit())

@@ -1,0 +1,59 @@
+"""The metadata that a question names, such as the status of a ticket."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent import Document, MemoryCorpus, SearchAgent
+
+SUBJECTS = {
+    "pump does not start": "The pump hums but no water comes.",
+    "heating cold": "The radiator in the hall stays cold.",
+    "card lost": "The card for the gate is lost.",
+    "printer jams": "The printer jams with thick paper.",
+}
+
+
+def tickets():
+    """Tickets of four subjects. Four of each subject say the same, and differ in their metadata."""
+    for number, status in enumerate(("open", "closed", "waiting", "closed")):
+        for subject, text in SUBJECTS.items():
+            owner = ("marek", "lindiwe", "joao", "tess")[number]
+            metadata = {"status": status, "owner": f'{{"login": "{owner}"}}', "path": f"export/{subject}", "n": number}
+            yield Document(f"{subject.split()[0]} {owner}", text, subject, metadata=metadata)
+
+
+def first(question, count=1):
+    with SearchAgent(MemoryCorpus(list(tickets())), effort="fast") as agent:
+        return [one.id for one in agent.search(question).documents[:count]]
+
+
+@pytest.mark.parametrize(
+    ("question", "ticket"),
+    [
+        ("open tickets about the printer", "printer marek"),
+        ("heating tickets of Joao", "heating joao"),
+        ("pump, waiting", "pump joao"),
+        ("card ticket of Tess", "card tess"),
+    ],
+)
+def test_a_text_with_a_field_that_the_question_names_comes_first(question, ticket):
+    assert first(question) == [ticket]
+
+
+def test_texts_that_repeat_a_better_one_come_first_if_the_question_names_their_field():
+    assert set(first("closed tickets about the pump", 2)) == {"pump lindiwe", "pump tess"}
+
+
+def test_a_named_field_does_not_lift_texts_about_something_else():
+    documents = [*tickets(), Document("gate", "The gate of the yard squeaks.", "gate", metadata={"status": "new"})]
+    with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
+        assert agent.search("open tickets: gate of the yard squeaks").documents[0].id == "gate"
+
+
+@pytest.mark.parametrize("value", ["export/open", "open " * 20, 7, '{"n": 7}'])
+def test_paths_numbers_and_long_values_name_nothing(value):
+    documents = [Document(str(n), "The pump hums.", "pump", metadata={"field": value if n else ""}) for n in range(4)]
+    with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
+        found = [one.id for one in agent.search("open pump 7").documents]
+        assert found == [one.id for one in agent.search("green pump 8").documents]
