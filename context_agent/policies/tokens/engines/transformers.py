@@ -126,9 +126,13 @@ class TransformersEngine:
         """Add to the number of running episodes. A negative number subtracts.
 
         While episodes are running, a batch is complete when each of them has sent a request, or when it is full. No
-        clock decides which requests share a batch, so the same episodes give the same numbers to the last bit.
+        clock decides which requests share a batch, so the same episodes give the same numbers to the last bit. When no
+        episode is left, the engine forgets their prompts. The numbers of the next episodes then do not depend on
+        earlier ones, which a resumed run does not play again.
         """
         self._expected += episodes
+        if not self._expected:
+            self._prefixes = self._prefix_version = None
 
     async def generate(self, request: SampleRequest) -> Sample:
         """Return one reply.

@@ -341,6 +341,20 @@ def test_other_weights_read_everything_anew(llama: Any) -> None:
     engine.close()
 
 
+def test_the_prompts_of_episodes_that_ended_are_read_anew(llama: Any) -> None:
+    """A resumed run does not play an evaluation again, so the evaluation must not change how prompts are read."""
+    engine = TransformersEngine(llama, version="1", pad_id=0)
+    prompt = [5, 6, 7, 8]
+    engine.expect(2)
+    assert [reply.cached_tokens for reply in sample(engine, [prompt, prompt])] == [0, 0]
+    engine.expect(-1)
+    assert sample(engine, [prompt])[0].cached_tokens == 3
+    engine.expect(-1)
+    engine.expect(1)
+    assert sample(engine, [prompt])[0].cached_tokens == 0
+    engine.close()
+
+
 def test_memory_is_bounded_in_bytes(llama: Any) -> None:
     cache = PrefixCache(most_bytes=3 * 10 * 2 * 2 * 2 * 8 * 4)
     prompts = [[number] * 11 for number in range(1, 6)]
