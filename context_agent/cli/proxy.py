@@ -97,8 +97,8 @@ def proxy(
         pause: Maximum silence of the model server.
         confirm_above: Number of freed tokens above which the proxy asks on the terminal before it prunes. Without an
             answer, it prunes.
-        drop_thinking: Also prune conversations with models of Anthropic that bind their thinking to the conversation.
-            Its API then drops the thinking that comes after a removed passage.
+        drop_thinking: Go on pruning a conversation even if Anthropic's API must drop thinking that comes after a
+            removed passage.
         restores: File that receives the restored passages with their tasks. It contains texts of conversations.
     """
     from context_agent.integrations.conversation_pruners import ConversationPruners
@@ -129,7 +129,7 @@ def proxy(
             note_of_server(f"proxy for {relay.upstream} at {url} (press Ctrl-C to stop)")
 
     interrupted = serve(relay, proxy_application(relay), host, port, ready, dated=False)
-    for line in () if savings.is_empty else savings.lines():
+    for line in savings.lines() if savings.total.requests else ():
         note_of_server(line)
     if record is not None:
         record.close()

@@ -127,8 +127,8 @@ def wrap(
         agent: The agent's command.
         arguments: Arguments of the agent, after --.
         upstream: Address of the model server for all requests of the agent.
-        drop_thinking: Also prune conversations with models of Anthropic that bind their thinking to the conversation.
-            Its API then drops the thinking that comes after a removed passage.
+        drop_thinking: Go on pruning a conversation even if Anthropic's API must drop thinking that comes after a
+            removed passage.
     """
     if WRAPPED in os.environ:
         raise ConfigError('this shell is behind a proxy already. Run `eval "$(ctx1 unwrap)"` first.')
@@ -147,7 +147,7 @@ def wrap(
         code = _run([program, *_arguments(agent, addresses), *arguments], environment)
     if common.json:
         output.print_json(savings.to_json())
-    elif not savings.is_empty:
+    elif savings.total.requests:
         for line in savings.lines():
             output.note(line)
     else:

@@ -22,10 +22,10 @@ from context_agent._support.event_loops import acquire
 from context_agent.pruning.contents import MessageContent
 from context_agent.pruning.formats import read_content
 from context_agent.pruning.formats.marks import without_added_context
-from context_agent.pruning.messages import checked_messages
+from context_agent.pruning.messages import Transcript, checked_messages
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner
-from context_agent.pruning.report import Pruned
+from context_agent.pruning.report import Pruned, PruneReport
 
 MAX_CONVERSATIONS = 1_000
 MAX_MEMORY = 400_000_000
@@ -44,6 +44,8 @@ class _Conversation:
     lifetime: float = 0.0
     """The longest time in seconds that an unused entry of the prefix cache may live, in the latest request."""
     memory: int = CONVERSATION_BYTES
+    stopped: str = ""
+    """The reason why the conversation is not pruned any more, or an empty string."""
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @contextmanager
@@ -172,6 +174,10 @@ class ConversationPruners:
             ConfigError: If `messages` is not a list of messages.
         """
         conversation = self._conversation(messages, scope, open_pruner or self._open)
+        if conversation.stopped:
+            strategy, kind = conversation.pruner.strategy, Transcript(messages).kind
+            report = PruneReport("passed through", kind, strategy, warnings=(conversation.stopped,))
+            return Pruned(list(messages), report, conversation.number)
         try:
             with conversation.in_use() as pruner:
                 prices = caching.prices(pruner.prices) if caching else None
@@ -180,6 +186,13 @@ class ConversationPruners:
         finally:
             self._forget()
         return replace(pruned, conversation=conversation.number)
+
+    def stop(self, number: int, reason: str) -> None:
+        """Prune the conversation with this number no more. Its later reports have the reason as a warning."""
+        with self._lock:
+            for conversation in self._conversations.values():
+                if conversation.number == number:
+                    conversation.stopped = reason
 
     def changed_parts(self, chat: Sequence[tuple[dict[str, Any], int, Sequence[int]]]) -> dict[int, dict[int, str]]:
         """Prune the messages of a framework, and return the texts that changed.

@@ -2,10 +2,10 @@
 
 The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v1/chat` and
 `/v2/chat`, Ollama's `/api/chat`, Gemini's `generateContent` and `interactions`, Bedrock's `converse` and `invoke`, and
-Vertex AI's `rawPredict`. In a pruned body, only the texts that changed differ, and with `drop_thinking` the field that
-permits it. Everything else passes through byte for byte. Answers are relayed as they arrive, including their headers.
-The proxy adds no key, follows no redirect and keeps no cookie. Keys in headers pass through, and are neither stored nor
-logged.
+Vertex AI's `rawPredict`. In a pruned body, only the texts that changed differ, and the field that lets Anthropic's API
+drop thinking. Everything else passes through byte for byte. Answers are relayed as they arrive, including their
+headers. The proxy adds no key, follows no redirect and keeps no cookie. Keys in headers pass through, and are neither
+stored nor logged.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from http import HTTPStatus
 from importlib.util import find_spec
 from pathlib import Path
 from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from context_agent._support.bound_thinking import DROP_THINKING_BETA
+from context_agent._support.bound_thinking import DROP_THINKING_BETA, REFUSED_THINKING
 from context_agent._support.credentials import checked_address
 from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
@@ -53,7 +54,7 @@ from context_agent.integrations.server.middleware import (
     RequestRecord,
 )
 from context_agent.integrations.server.origins import host_name, is_loopback
-from context_agent.integrations.server.pruned_bodies import BodyPruner
+from context_agent.integrations.server.pruned_bodies import BodyPruner, PrunedBody
 from context_agent.integrations.server.request_targets import path_fault
 from context_agent.integrations.server.savings import SavingsReport, model_in_path
 from context_agent.integrations.server.service import LimitedService
@@ -70,6 +71,8 @@ with extra("serve"):
 
 MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
+MAX_ERROR_BYTES = 65_536
+"""Bytes of an error in which the proxy looks for the reason."""
 PAUSE_SECONDS = 600.0
 """Seconds that a model may be silent."""
 REPORT_SECONDS = 60.0
@@ -138,8 +141,8 @@ class Proxy(LimitedService):
             pause: Maximum number of seconds that the upstream may be silent.
             savings: The report to which the savings are added.
             report_file: The file for the report. It is written every minute and at the end.
-            drop_thinking: True if Anthropic's API may drop thinking that a prune makes invalid. Otherwise,
-                conversations with models that bind their thinking are not pruned.
+            drop_thinking: True if a conversation is pruned even if Anthropic's API must then drop thinking. Otherwise,
+                the conversation is pruned no more after the API refused its thinking.
 
         Raises:
             ConfigError: If the address is invalid, or if the environment names a web proxy or certificates that cannot
@@ -246,26 +249,45 @@ class Proxy(LimitedService):
             encodings=request.headers.get("content-encoding", ""),
             hint=_hint(request.headers),
             api=caching_api(self._base.host, request.scope["path"]),
-            model=model_in_path(request.scope["path"]),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
         pruned = await run_cancellable(prune, body, field, caller)
         record: RequestRecord = request.state.record
-        # The texts of the warnings may quote the body.
-        record.notes["prune"] = {**pruned.counts, **({"warnings": n} if (n := len(pruned.warnings)) else {})}
+        record.notes["prune"] = pruned.notes
         status = 0
         try:
-            betas = DROP_THINKING_BETA if pruned.drops_thinking else ""
-            answer = await self._send(request, pruned.body, recoded=pruned.body is not body, betas=betas)
+            answer = await self._send_pruned(request, body, pruned)
+            if pruned.request is not None and pruned.body is not body and await self._is_refused(answer):
+                self._bodies.note_refusal(pruned.request.conversation)
+                again = await run_cancellable(prune, body, field, caller)
+                # The report on the prune stays, if it is sent again.
+                pruned = replace(pruned, body=again.body, drops_thinking=True) if self._bodies.drop_thinking else again
+                record.notes["prune"] = pruned.notes
+                answer = await self._send_pruned(request, body, pruned)
             status = answer.response.status_code
         finally:
-            if pruned.bound_model:
-                self.savings.add_bound(pruned.bound_model)
             if (saved := pruned.request) is not None:
                 saved = replace(saved, model=saved.model or model_in_path(request.scope["path"]))
                 self.savings.add(saved, accepted=200 <= status < 400)
         answer.headers.append((REPORT_HEADER, pruned.header))
         return answer
+
+    async def _is_refused(self, answer: UpstreamAnswer) -> bool:
+        """Return True if the upstream refused the request's thinking. Then close the answer."""
+        try:
+            refused = await answer.refuses_thinking()
+        except BaseException as error:
+            await answer.response.aclose()
+            if isinstance(error, httpx.TransportError):
+                raise self._unanswered(error) from None
+            raise
+        if refused:
+            await answer.response.aclose()
+        return refused
+
+    async def _send_pruned(self, request: Request, body: bytes, pruned: PrunedBody) -> UpstreamAnswer:
+        betas = DROP_THINKING_BETA if pruned.drops_thinking else ""
+        return await self._send(request, pruned.body, recoded=pruned.body is not body, betas=betas)
 
     async def _send(self, request: Request, body: bytes, *, recoded: bool = False, betas: str = "") -> UpstreamAnswer:
         """Send the request, and return when the upstream's header has arrived.
@@ -317,12 +339,34 @@ class Proxy(LimitedService):
         return self._prefix + path + (b"?" + query if query else b"")
 
 
-@dataclass(frozen=True, slots=True)
 class UpstreamAnswer:
     """The upstream's response before its body arrives, and the header fields for the client."""
 
-    response: httpx.Response
-    headers: RawHeaders
+    def __init__(self, response: httpx.Response, headers: RawHeaders) -> None:
+        self.response, self.headers = response, headers
+        self._rest, self._read = response.aiter_raw(), list[bytes]()
+
+    async def body(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives."""
+        for chunk in self._read:
+            yield chunk
+        async for chunk in self._rest:
+            yield chunk
+
+    async def refuses_thinking(self) -> bool:
+        """Return True if the answer says that a thinking block does not fit the conversation."""
+        if self.response.status_code != HTTPStatus.BAD_REQUEST:
+            return False
+        async for chunk in self._rest:
+            self._read.append(chunk)
+            if sum(map(len, self._read)) > MAX_ERROR_BYTES:
+                return False
+        encoding = self.response.headers.get("content-encoding", "identity")
+        try:
+            answer = httpx.Response(HTTPStatus.OK, headers={"content-encoding": encoding}, content=b"".join(self._read))
+        except httpx.DecodingError:
+            return False
+        return REFUSED_THINKING.encode() in answer.content
 
 
 class Relay:
@@ -353,7 +397,7 @@ class Relay:
         response = self._answer.response
         start = {"type": "http.response.start", "status": response.status_code, "headers": self._answer.headers}
         await send(start)
-        async for chunk in response.aiter_raw():
+        async for chunk in self._answer.body():
             await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 

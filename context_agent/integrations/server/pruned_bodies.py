@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
 from context_agent._support.bound_thinking import (
-    bound_model,
     can_drop_thinking,
-    may_drop_thinking,
     with_dropped_thinking,
 )
 from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
-from context_agent.integrations.conversation_pruners import DAY, HOUR, MINUTE, ConversationPruners, PrefixCaching
+from context_agent.integrations.conversation_pruners import (
+    DAY,
+    HOUR,
+    MAX_CONVERSATIONS,
+    MINUTE,
+    ConversationPruners,
+    PrefixCaching,
+)
 from context_agent.integrations.server.compressed_bodies import UndecodableBody, decoded_body
 from context_agent.integrations.server.conversation_paths import COHERE_HISTORY
 from context_agent.integrations.server.logs import log
@@ -34,8 +40,8 @@ SYSTEM_FIELDS = ("system", "instructions", "systemInstruction", "system_instruct
 SHOWN_WARNINGS, WARNING_LENGTH = 3, 200
 """Warnings in the header, and characters of each."""
 NOT_PRUNED = (
-    "{} binds its thinking to the conversation, so nothing is pruned. Let the API drop thinking: set "
-    "thinking.block_binding, or pass --drop-thinking to the proxy."
+    "the model binds its thinking to the conversation, so nothing is pruned. With --drop-thinking, the API drops "
+    "thinking instead."
 )
 
 
@@ -48,7 +54,6 @@ class PrunedBody:
         counts: The numbers of the report.
         warnings: The warnings of the report.
         request: What counts in the report of the savings.
-        bound_model: The model, if the body was not pruned because the model binds its thinking to the conversation.
         drops_thinking: True if the body was given the permission to drop thinking, which needs a header.
     """
 
@@ -56,7 +61,6 @@ class PrunedBody:
     counts: Mapping[str, Any]
     warnings: Sequence[str] = ()
     request: PrunedRequest | None = None
-    bound_model: str = ""
     drops_thinking: bool = False
 
     @classmethod
@@ -68,6 +72,11 @@ class PrunedBody:
         passages = {"removed": len(report.removed), "restored": len(report.restored)}
         shown = {"outcome": report.outcome, **passages, **counts}
         return cls(body, shown, report.warnings, request, drops_thinking=drops_thinking)
+
+    @property
+    def notes(self) -> dict[str, Any]:
+        """What the log says. The texts of the warnings may quote the body, so only their number counts."""
+        return {**self.counts, **({"warnings": n} if (n := len(self.warnings)) else {})}
 
     @property
     def header(self) -> bytes:
@@ -84,9 +93,10 @@ class BodyPruner:
         """Make a pruner of bodies.
 
         If a body would take more than eight times `max_bytes` of memory when decoded, it is not decoded. With
-        `drop_thinking`, a request to Anthropic's API lets it drop thinking that a prune makes invalid.
+        `drop_thinking`, a conversation is pruned even if the server must then drop thinking.
         """
-        self._pruners, self._max_bytes, self._drop_thinking = pruners, max_bytes, drop_thinking
+        self._pruners, self._max_bytes, self.drop_thinking = pruners, max_bytes, drop_thinking
+        self._refused: OrderedDict[int, None] = OrderedDict()
 
     def prune(
         self,
@@ -97,7 +107,6 @@ class BodyPruner:
         encodings: str = "",
         hint: str = "",
         api: str = "",
-        model: str = "",
     ) -> PrunedBody:
         """Return the body with its conversation pruned.
 
@@ -108,21 +117,30 @@ class BodyPruner:
             encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
             hint: The information that the agent is looking for.
             api: `anthropic` or `openai`, if the prefix cache is that of one of these APIs.
-            model: The model that the path names.
 
         Returns:
             The pruned body. Only the texts that changed differ from the client's body. If nothing is removed, or
             if there is no conversation, the result has the client's body itself.
         """
         try:
-            return self._pruned(body, name, caller, encodings, hint, api=api, model=model)
+            return self._pruned(body, name, caller, encodings, hint, api=api)
         except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
             log("unpruned", logging.ERROR, error=error)
             return PrunedBody(body, {"outcome": "failed"})
 
-    def _pruned(
-        self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str, model: str
-    ) -> PrunedBody:
+    def note_refusal(self, conversation: int) -> None:
+        """Note that the model server refused thinking in a conversation, because a prune changed what came before.
+
+        The server may drop this thinking in all later requests. Without `drop_thinking`, nothing more is pruned, so it
+        drops only what the model thought after earlier prunes.
+        """
+        self._refused[conversation] = None
+        if len(self._refused) > MAX_CONVERSATIONS:
+            self._refused.popitem(last=False)
+        if not self.drop_thinking:
+            self._pruners.stop(conversation, NOT_PRUNED)
+
+    def _pruned(self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str) -> PrunedBody:
         try:
             plain = decoded_body(body, encodings, self._max_bytes)
         except UndecodableBody as error:
@@ -131,18 +149,14 @@ class BodyPruner:
         bundle = None if request is None else _conversation(request, name)
         if request is None or bundle is None:
             return PrunedBody(body, {"outcome": "no conversation"})
-        bound = bound_model(request, model) if api == "anthropic" or model else ""
-        drops_thinking = False
-        if bound and not may_drop_thinking(request):
-            drops_thinking = self._drop_thinking and api == "anthropic" and can_drop_thinking(request)
-            if not drops_thinking:
-                return PrunedBody(body, {"outcome": "passed through"}, (NOT_PRUNED.format(bound),), bound_model=bound)
         holder = reduce(lambda value, key: value[key], bundle.path[:-1], request)
         system = Transcript([_system_message(holder.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)
         pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
         record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
+        record = replace(record, is_bound=NOT_PRUNED in pruned.report.warnings)
+        drops_thinking = pruned.conversation in self._refused and can_drop_thinking(request)
         changes = dict(differences(request, bundle.with_messages(pruned.messages)))
         if not changes and not drops_thinking:
             return PrunedBody.of(body, pruned.report, record)

@@ -121,6 +121,7 @@ class PrunedRequest:
         withheld: The tokens of tool results that were not sent, including those that earlier requests removed.
         cached_lost: The cached tokens after the first change.
         restored: The number of passages that were restored because a message requested them.
+        is_bound: True if the conversation is not pruned, because the model binds its thinking to it.
     """
 
     conversation: int
@@ -129,6 +130,7 @@ class PrunedRequest:
     withheld: int
     cached_lost: int
     restored: int
+    is_bound: bool = False
 
     @classmethod
     def of(cls, conversation: int, model: Any, report: PruneReport) -> PrunedRequest:
@@ -224,18 +226,10 @@ class SavingsReport:
             conversation.last = _now()
             conversation.add(request, price, accepted=accepted)
             self.total.add(request, price, accepted=accepted)
+            if request.is_bound and accepted:
+                self._bound.add(request.model)
             if len(self._conversations) > MAX_CONVERSATIONS:
                 self._conversations.popitem(last=False)
-
-    def add_bound(self, model: str) -> None:
-        """Note that requests to a model are not pruned, because it binds its thinking to the conversation."""
-        with self._lock:
-            self._bound.add(model)
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no request with a conversation has come."""
-        return not self.total.requests and not self._bound
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values. It has no text of a conversation, and only names of accepted models."""

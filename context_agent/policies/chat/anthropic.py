@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from context_agent._support.bound_thinking import DROP_THINKING_BETA, bound_model, with_dropped_thinking
+from context_agent._support.bound_thinking import DROP_THINKING_BETA, binds_thinking, with_dropped_thinking
 from context_agent._support.credentials import ANTHROPIC
 from context_agent._support.http import Events
 from context_agent.harness.profile import Profile
@@ -64,7 +64,7 @@ class AnthropicPolicy(ChatPolicy):
         concurrency: int = 32,
         counter: TokenCounter | None = None,
     ) -> None:
-        if bound_model({"model": model}):
+        if binds_thinking({"model": model}):
             self.vendor = replace(ANTHROPIC, headers={**ANTHROPIC.headers, "anthropic-beta": DROP_THINKING_BETA})
         super().__init__(
             model,
@@ -107,7 +107,7 @@ class AnthropicPolicy(ChatPolicy):
             **sampling_fields(self.sampling.body(room)),
             **({"stream": True} if self._stream else {}),
         }
-        return {**body, "thinking": with_dropped_thinking(body)} if bound_model(body) else body
+        return {**body, "thinking": with_dropped_thinking(body)} if binds_thinking(body) else body
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
         message = whole_message(events)

@@ -5,16 +5,17 @@ The server follows https://platform.claude.com/docs/en/build-with-claude/preserv
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 from typing import Any
 
 import pytest
 
-from context_agent._support.bound_thinking import bound_model
-from context_agent.integrations.server.conversation_paths import caching_api
+from context_agent._support.bound_thinking import binds_thinking
+from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.pruned_bodies import BodyPruner
-from tests.support.proxied import TOPICS, proxy_client, tool_result
+from tests.support.proxied import CHAT, TOPICS, conversation, proxy_client, tool_result
 from tests.support.upstream import Received, Reply, upstream
 
 JSON = [("Content-Type", "application/json")]
@@ -56,7 +57,7 @@ def thinks_and_calls(received: Received) -> Reply:
     ("model", "dropped_by", "outcome"),
     [(FREE, "", "pruned"), (BOUND, "", "passed through"), (BOUND, "proxy", "pruned"), (BOUND, "client", "pruned")],
 )
-def test_no_request_is_refused_because_of_a_prune(model: str, dropped_by: str, outcome: str) -> None:
+def test_no_client_sees_that_thinking_was_refused_because_of_a_prune(model: str, dropped_by: str, outcome: str) -> None:
     anthropic = pytest.importorskip("anthropic")
     fields: dict[str, Any] = {"thinking": DROP} if dropped_by == "client" else {}
     headers = {"anthropic-beta": f"other{',' + BETA if dropped_by == 'client' else ''}"}
@@ -78,6 +79,9 @@ def test_no_request_is_refused_because_of_a_prune(model: str, dropped_by: str, o
     assert report["outcome"] == outcome
     last = server.requests[-1]
     assert dict(last.headers)["anthropic-beta"].split(",")[0] == "other", "the client's features stay"
+    assert (BETA in dict(last.headers)["anthropic-beta"]) is (model == BOUND)
+    was_refused = model == BOUND and dropped_by != "client"
+    assert len(server.requests) == 5 + was_refused, "later requests are not refused"
     if outcome == "passed through":
         assert json.loads(last.body)["messages"] == messages[:-2]
         assert "--drop-thinking" in report["warnings"][0]
@@ -85,6 +89,27 @@ def test_no_request_is_refused_because_of_a_prune(model: str, dropped_by: str, o
     else:
         assert json.loads(last.body)["messages"] != messages[:-2]
         assert "not pruned" not in page
+
+
+@pytest.mark.parametrize("encoding", ["identity", "gzip"])
+def test_other_errors_reach_the_client_as_they_are(encoding: str) -> None:
+    error = b'{"error": {"message": "prompt is too long"}}' + b" " * 200_000
+    sent = gzip.compress(error) if encoding == "gzip" else error
+    with (
+        upstream(lambda _: Reply(sent, 400, [*JSON, ("Content-Encoding", encoding)])) as server,
+        proxy_client(server.url) as client,
+    ):
+        answer = client.post(CHAT, json={"model": BOUND, "messages": conversation(6)})
+    assert (answer.status_code, answer.content) == (400, error)
+    assert len(server.requests) == 1
+
+
+def test_a_refusal_of_what_was_not_changed_is_the_clients() -> None:
+    error = b"The block is bound to a different conversation."
+    with upstream(lambda _: Reply(error, 400)) as server, proxy_client(server.url) as client:
+        answer = client.post("/v1/messages", json={"model": BOUND, "messages": conversation(1)})
+    assert (answer.status_code, answer.content) == (400, error)
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -102,36 +127,36 @@ def test_no_request_is_refused_because_of_a_prune(model: str, dropped_by: str, o
     ],
 )
 def test_the_version_of_a_model_says_whether_it_binds_its_thinking(model: str, is_bound: bool) -> None:
-    assert bool(bound_model({"model": model})) is is_bound
-    assert bool(bound_model({}, model)) is is_bound
+    assert binds_thinking({"model": model}) is is_bound
+    assert not binds_thinking({"model": model, "thinking": {"type": "disabled"}})
 
 
-def test_without_thinking_nothing_is_bound() -> None:
-    off: dict[str, Any] = {"model": BOUND, "thinking": {"type": "disabled"}, "messages": [{"content": "Hi"}]}
-    assert not bound_model(off)
-    assert bound_model({**off, "messages": [{"content": [{"type": "redacted_thinking", "data": "x"}]}]})
-    converse = {"additionalModelRequestFields": {"thinking": {"type": "disabled"}}}
-    assert not bound_model(converse, "anthropic.claude-opus-5-5-v1:0")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"anthropic_version": "bedrock-2023-05-31"},
+        {"additionalModelRequestFields": {}},
+        {"thinking": {"type": "disabled"}},
+        {"thinking": {"type": "enabled", "budget_tokens": 2_000}},
+    ],
+)
+def test_a_body_that_would_be_invalid_gets_no_field(bodies: BodyPruner, fields: dict[str, Any]) -> None:
+    body = json.dumps({**fields, "messages": [{"role": "user", "content": "Hi"}]}).encode()
+    assert bodies.prune(body, "messages", b"").body == body
 
 
-def test_a_body_of_bedrock_gets_no_field_that_needs_a_header(bodies: BodyPruner) -> None:
-    path = "/model/us.anthropic.claude-opus-5-5-v1:0/invoke"
-    body = json.dumps({"anthropic_version": "bedrock-2023-05-31", "messages": [{"role": "user", "content": "Hi"}]})
-    pruned = bodies.prune(body.encode(), "messages", b"", api=caching_api("x", path), model="claude-opus-5-5")
-    assert pruned.body == body.encode()
-    assert pruned.counts["outcome"] == "passed through"
-
-
-def test_a_body_without_the_field_keeps_its_bytes_and_its_order(bodies: BodyPruner) -> None:
-    body = b'{ "model" : "claude-opus-5-5", "messages": [{"role": "user", "content": "Hi {}"}], "x": 1.0}'
-    pruned = bodies.prune(body, "messages", b"", api="anthropic")
+@pytest.mark.parametrize("thinking", ["", '"thinking" :{"type": "adaptive"}, '])
+def test_a_body_gets_the_field_and_keeps_its_other_bytes(bodies: BodyPruner, thinking: str) -> None:
+    rest = b'"messages": [{"role": "user", "content": "Hi"}], "x": 1.0}'
+    pruned = bodies.prune(b'{ "model" : "m", ' + thinking.encode() + rest, "messages", b"")
     assert pruned.drops_thinking
-    assert pruned.body.endswith(body[1:])
-    assert json.loads(pruned.body) == {**json.loads(body), "thinking": DROP}
+    assert pruned.body.endswith(rest)
+    assert json.loads(pruned.body) == {**json.loads(b"{" + rest), "model": "m", "thinking": DROP}
 
 
 @pytest.fixture
 def bodies() -> BodyPruner:
-    from context_agent.integrations.conversation_pruners import ConversationPruners
-
-    return BodyPruner(ConversationPruners(), 1_000_000, drop_thinking=True)
+    """A pruner of bodies whose first conversation was refused."""
+    pruner = BodyPruner(ConversationPruners(), 1_000_000, drop_thinking=True)
+    pruner.note_refusal(1)
+    return pruner
