@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from context_agent.agent import SearchAgent
+from context_agent.eval.one_shot import bm25, hybrid
 from context_agent.eval.statistics import Figure
-from context_agent.eval.systems import bm25, hybrid
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.memory import MemoryCorpus

@@ -9,59 +9,30 @@ window, seed and policy do not affect them. A control replaces the agent's own p
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
-import numpy as np
-
-from context_agent._support.shipped_models import shipped_reader
 from context_agent._support.suggest import suggestion
 from context_agent.agent import MAX_ROLLOUTS, SearchAgent, SearchResult
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
+from context_agent.eval.one_shot import Search, bm25, dense, hybrid, late, one_shot, read, reranked, subqueries
 from context_agent.eval.records import cell_folder
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile, profile
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.policies.bridge.candidates import AnalyzedPassage
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
-from context_agent.pruning import reading
-from context_agent.pruning.words import terms
-from context_agent.retrieval.corpus import CANDIDATES, Corpus
-from context_agent.retrieval.fusion import gather, reciprocal_rank_fusion
-from context_agent.retrieval.rerankers import LateInteractionReranker
-from context_agent.retrieval.retriever import DENSE, SPARSE, Retriever
-from context_agent.retrieval.retriever_weights import Calibration
+from context_agent.retrieval.corpus import Corpus
 from context_agent.swarm import MAX_BREADTH, Swarm
-from context_agent.text.names import question_entities
-from context_agent.types import Chunk, Question, RankedChunk, RankedDocument
+from context_agent.types import Question
 
-ONE_SHOT = "one_shot"
-"""The stop reason of a one-shot system."""
 ORACLE = "oracle"
 SUMMARY, BOTH = "summary", "both"
 """The controls that summarize. `BOTH` keeps the policy's own pruning too."""
 SWARM = "+swarm"
-CHUNKS_PER_DOCUMENT = 5
-"""The number of chunks that a one-shot search requests for each document of the answer.
-
-It is larger than 1, because several chunks may belong to one document.
-"""
-
-Search = Callable[["RetrieverCorpus", str, int], list[str]]
-"""A function of a corpus, a question and a depth that returns chunk ids, best first."""
-
-
-@runtime_checkable
-class RetrieverCorpus(Corpus, Protocol):
-    """A corpus that gives access to its retrievers, as `MemoryCorpus` and `ChromaCorpus` do."""
-
-    retrievers: list[Retriever]
-    calibration: Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,58 +66,6 @@ class System:
     def summarizes(self) -> bool:
         """True if the system needs a profile with `summarize_context`."""
         return self.pruning in (SUMMARY, BOTH)
-
-
-def bm25(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by BM25 alone."""
-    return _single_retriever(corpus, SPARSE, question, depth)
-
-
-def dense(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by the cosine similarity of embeddings alone."""
-    return _single_retriever(corpus, DENSE, question, depth)
-
-
-def hybrid(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by BM25 and dense search, fused by score, without the reranker."""
-    return [chunk.id for chunk in gather(corpus.retrievers, corpus.calibration.weights, question, limit=depth)]
-
-
-def reranked(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by BM25 and dense search, fused by score. The reranker then orders the candidates."""
-    return [hit.chunk.id for hit in corpus.search(question, k=depth)]
-
-
-def read(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by BM25 and dense search, fused by score. The shipped reader then scores each candidate."""
-    chunks = corpus.get(hybrid(corpus, question, depth))
-    words = set(terms(question))
-    pairs = []
-    for chunk in chunks:
-        passage = AnalyzedPassage(chunk.title, chunk.text)
-        worth = [float(len(words & set(terms(sentence)))) for sentence in passage.sentence_texts]
-        excerpt = reading.excerpt(passage.heading, passage.text, passage.sentence_texts, worth)
-        pairs.append((reading.premise(question, ()), excerpt))
-    odds = shipped_reader().encode_pairs(pairs)[:, 0] if pairs else np.zeros(0)
-    return [chunks[row].id for row in np.argsort(-odds, kind="stable").tolist()]
-
-
-def late(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Rank chunks by BM25 and dense search, fused by score. Late interaction then changes the order."""
-    chunks = corpus.get(hybrid(corpus, question, depth))
-    scores = LateInteractionReranker().score_hits(question, [chunk.indexed_text for chunk in chunks])
-    return [chunks[row].id for row in np.argsort(-scores, kind="stable").tolist()]
-
-
-def subqueries(corpus: RetrieverCorpus, question: str, depth: int) -> list[str]:
-    """Search with `hybrid` for the question and for each name in it, and fuse the rankings by reciprocal rank.
-
-    No language model splits the question. The names, quotations and compared options are those that the bridge policy
-    finds, so this system corresponds to the agent's first turn.
-    """
-    queries = dict.fromkeys([question, *question_entities(question)])
-    rankings = [hybrid(corpus, query, depth) for query in queries]
-    return [item for item, _ in reciprocal_rank_fusion(rankings)]
 
 
 SYSTEMS = (
@@ -223,7 +142,7 @@ class Answerer:
     def answer(self, system: System, question: Question, gold: Gold, *, window: int, seed: int) -> SearchResult:
         """Return the system's answer. Only the oracle uses `gold`. Errors of the search are not caught."""
         if system.search is not None:
-            return _one_shot(system.search, question, self.corpus, self._settings.k)
+            return one_shot(system.search, question, self.corpus, self._settings.k)
         if system.pruning == ORACLE:
             # What the oracle prunes depends on the gold, so each question has its own policy.
             with self._open(system, window, seed, gold) as agent:
@@ -295,34 +214,3 @@ def _find_system(name: str) -> System:
 def _within(digits: str, most: int) -> bool:
     """Return True if the text is a whole number from 1 to `most`. Python reads no number of thousands of digits."""
     return digits.isdecimal() and len(digits) <= len(str(most)) and 1 <= int(digits) <= most
-
-
-def _single_retriever(corpus: RetrieverCorpus, name: str, question: str, depth: int) -> list[str]:
-    retriever = next((candidate for candidate in corpus.retrievers if candidate.name == name), None)
-    if retriever is None:
-        raise ConfigError(f"the corpus {corpus.name} has no {name} retriever. Leave that system out of --systems.")
-    return [chunk_id for chunk_id, _ in retriever.search(question, depth)]
-
-
-def _one_shot(search: Search, question: Question, corpus: Corpus, k: int) -> SearchResult:
-    if not question.question.strip():
-        raise ConfigError("the question is empty. Pass its text.")
-    if not isinstance(corpus, RetrieverCorpus):
-        raise ConfigError(
-            f"one-shot systems need a corpus with retrievers, but the corpus {corpus.name} has none. Choose other "
-            "systems with --systems."
-        )
-    ids = search(corpus, question.question, max(CANDIDATES, CHUNKS_PER_DOCUMENT * k))
-    documents = _documents(corpus.get(ids), k)
-    return SearchResult(question.question, documents, ONE_SHOT, 0, 0, (), id=question.id)
-
-
-def _documents(chunks: Sequence[Chunk], k: int) -> tuple[RankedDocument, ...]:
-    """Return the first `k` documents of a ranking of chunks, each with its best chunk."""
-    best: dict[str, Chunk] = {}
-    for chunk in chunks:
-        best.setdefault(chunk.document_id, chunk)
-    return tuple(
-        RankedDocument(chunk.document_id, chunk.title, 1 / rank, (RankedChunk(chunk.id, chunk.text, 1 / rank),))
-        for rank, chunk in enumerate(list(best.values())[:k], start=1)
-    )

@@ -10,8 +10,9 @@ from context_agent import Document, MemoryCorpus, ScriptedPolicy
 from context_agent._support.shipped_models import shipped_reader
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import gold_of
+from context_agent.eval.one_shot import read
 from context_agent.eval.scoring import score
-from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, read, without_pruning
+from context_agent.eval.systems import SYSTEMS, Answerer, AnswerSettings, find_systems, without_pruning
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.view import EditApplied
 from context_agent.testing.actions import search
