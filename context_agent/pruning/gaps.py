@@ -85,9 +85,9 @@ def _framed(stub: str, passage: Passage) -> str:
     """
     match passage.form:
         case "value":
-            stub = json.dumps(stub, ensure_ascii=False)
+            stub = json.dumps(stub)
         case "member":
-            stub = f'{json.dumps(stub, ensure_ascii=False)}: ""'
+            stub = f'{json.dumps(stub)}: ""'
         case "element":
             stub = f"<!-- {stub.replace('--', '- -')} -->"
         case "cell":
@@ -96,9 +96,7 @@ def _framed(stub: str, passage: Passage) -> str:
         case "row":
             escaped, bar = stub.replace("|", "\\|"), passage.delimiter or "|"
             stub = f"{passage.delimiter} {escaped} {bar}" + bar * (passage.cells - 1)
-        case _:
-            pass
     for _ in range(passage.strings):
         # An apostrophe could end a Python string.
-        stub = json.dumps(stub, ensure_ascii=False)[1:-1].replace("'", "\\u0027")
+        stub = json.dumps(stub)[1:-1].replace("'", "\\u0027")
     return stub

@@ -10,7 +10,7 @@ import pytest
 
 from context_agent.pruning.blocks import Item
 from context_agent.pruning.contents import ResultText
-from context_agent.pruning.gaps import gaps
+from context_agent.pruning.gaps import gaps, runs
 from context_agent.pruning.passages import Passage
 from context_agent.pruning.selection import (
     Candidate,
@@ -258,3 +258,8 @@ def test_the_tokens_around_an_item_are_whole_numbers() -> None:
     removals = Removals([Candidate(passage, RESULT, 0, 0)], set(), 100, COSTS)
     removals.remove(0)
     assert removals.total == 100 - 10 + COSTS.stub - 11 // 4
+
+
+def test_a_run_ends_where_neighbors_share_no_stub() -> None:
+    pairs = {(0, 1), (2, 3), (5, 6)}
+    assert runs([3, 0, 2, 1, 6], lambda first, second: (first, second) in pairs) == [[0, 1], [2, 3], [6]]
