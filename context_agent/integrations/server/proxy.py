@@ -257,7 +257,8 @@ class Proxy(LimitedService):
         status = 0
         try:
             answer = await self._send_pruned(request, body, pruned)
-            if pruned.request is not None and pruned.body is not body and await self._is_refused(answer):
+            is_changed = pruned.body is not body and not pruned.drops_thinking
+            if pruned.request is not None and is_changed and await self._is_refused(answer):
                 self._bodies.note_refusal(pruned.request.conversation)
                 again = await run_cancellable(prune, body, field, caller)
                 # The report on the prune stays, if it is sent again.

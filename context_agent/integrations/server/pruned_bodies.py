@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import Any
+from typing import Any, cast
 
 from context_agent._support.bound_thinking import (
     can_drop_thinking,
@@ -149,7 +149,7 @@ class BodyPruner:
         bundle = None if request is None else _conversation(request, name)
         if request is None or bundle is None:
             return PrunedBody(body, {"outcome": "no conversation"})
-        holder = reduce(lambda value, key: value[key], bundle.path[:-1], request)
+        holder: Any = reduce(lambda value, key: value[key], bundle.path[:-1], cast("Any", request))
         system = Transcript([_system_message(holder.get(field)) for field in SYSTEM_FIELDS]).contents
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)

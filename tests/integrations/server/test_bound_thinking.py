@@ -104,6 +104,16 @@ def test_other_errors_reach_the_client_as_they_are(encoding: str) -> None:
     assert len(server.requests) == 1
 
 
+def test_a_request_is_sent_again_only_once() -> None:
+    error = b"The block is bound to a different conversation."
+    with upstream(lambda _: Reply(error, 400)) as server, proxy_client(server.url) as client:
+        answers = [client.post("/v1/messages", json={"messages": conversation(6)}) for _ in range(2)]
+        page = client.get("/_context/report").text
+    assert [(answer.status_code, answer.content) for answer in answers] == [(400, error)] * 2
+    assert len(server.requests) == 3
+    assert "not pruned" not in page, "the server accepted no request"
+
+
 def test_a_refusal_of_what_was_not_changed_is_the_clients() -> None:
     error = b"The block is bound to a different conversation."
     with upstream(lambda _: Reply(error, 400)) as server, proxy_client(server.url) as client:
