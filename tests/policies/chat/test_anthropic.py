@@ -368,6 +368,13 @@ def test_the_official_client_reads_the_scripted_server(stream: bool) -> None:
     assert (message.stop_reason, message.usage.cache_read_input_tokens) == ("tool_use", 640)
 
 
+def test_thinking_of_another_kind_than_adaptive_stays_as_it_is() -> None:
+    thinking = {"type": "between_tools"}
+    with serving([search("comets"), DONE], models=["claude-sonnet-5-5"]) as server:
+        ask(server, model="claude-sonnet-5-5", extra_body={"thinking": thinking})
+    assert server.requests[-1].body["thinking"] == thinking
+
+
 @pytest.mark.parametrize(("model", "is_bound"), [("claude-opus-5-5", True), ("claude-opus-5", False)])
 def test_an_edit_of_the_context_lets_the_api_drop_thinking_that_is_bound_to_it(model: str, is_bound: bool) -> None:
     with serving([search("comets"), DONE], models=[model]) as server:
