@@ -97,6 +97,7 @@ def test_the_files_of_a_seed_are_the_same() -> None:
         ("line.jsonl.gz", 15 * MB),
         ("uuencode.eml", 4 * MB),
         ("chat.txt", 8 * MB),
+        ("page-fonts.pdf", 300_000),
     ],
 )
 def test_a_small_file_takes_little_memory(tmp_path: Path, name: str, size: int) -> None:

@@ -30,6 +30,8 @@ LARGEST_PAGE = 4 * 2**20
 """Maximum number of bytes of a page's content, unpacked."""
 MOST_OPERATIONS = 1_000_000
 """Maximum number of drawing operations of a page, including those of its forms, which may be nested."""
+MOST_FONTS = 2_000
+"""Maximum number of fonts of a page or of a form. pypdf holds all of them at once, and takes 33 KB for each."""
 FONT_OPERATIONS = 1_000
 """The drawing operations that a font of a page counts as. pypdf reads all fonts of a page, also those without text."""
 CHARACTER_MAP_OPERATIONS = 5
@@ -175,6 +177,8 @@ class _Drawn:
     def _fonts(self, drawing: Any) -> Iterator[int]:
         """Yield the operations that each font of a page or of a form counts as when it is drawn."""
         fonts = entry(entry(drawing, "/Resources"), "/Font")
+        if isinstance(fonts, dict) and len(fonts) > MOST_FONTS:
+            raise DataError(f"the page has more than {MOST_FONTS:,} fonts, so it is left out")
         for font in fonts.values() if isinstance(fonts, dict) else ():
             self._count(LOOKUP_OPERATIONS)
             yield _font_operations(resolved(font))
