@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,16 @@ def skip_if_lacking(report: pytest.TestReport | pytest.CollectReport, path: Path
     if report.failed and (match := LACKING.search(str(report.longrepr))):
         report.outcome = "skipped"
         report.longrepr = (str(path), 0, f"Skipped: {match[1] or match[2]} is not installed")
+
+
+def need(*modules: str) -> None:
+    """Skip the module that calls this, unless these modules are installed.
+
+    They are not imported, because every test process collects every test, and only one of them runs it.
+    """
+    for name in modules:
+        if find_spec(name) is None:
+            pytest.skip(f"{name} is not installed", allow_module_level=True)
 
 
 def _packages(extra: str) -> Iterator[str]:

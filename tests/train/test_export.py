@@ -21,9 +21,10 @@ from context_agent.policies.tokens import TokenPolicy, local
 from context_agent.policies.tokens.engines import SampleRequest
 from context_agent.policies.tokens.trained import PolicyDescription
 from context_agent.types import Document, Question
+from tests.support.missing_packages import need
 
 torch = pytest.importorskip("torch")
-peft = pytest.importorskip("peft")
+need("peft")
 
 IDS = [[5, 6, 7, 8, 9]]
 
@@ -39,6 +40,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def adapters(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a run whose best model are adapters that change what the model says."""
+    import peft
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     run = tmp_path_factory.mktemp("runs") / "lessons"
@@ -60,6 +62,7 @@ def logits(model: Any) -> Any:
 
 
 def adapted(base: Path, folder: Path) -> Any:
+    import peft
     from transformers import AutoModelForCausalLM
 
     model = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)

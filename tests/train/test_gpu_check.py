@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from tests.support.bare_machine import run_on_bare_machine
+from tests.support.missing_packages import need
 
 PROGRAMS = Path(__file__).parents[2] / "scripts"
 if not (PROGRAMS / "gpu_check.py").is_file():
     pytest.skip("scripts live in the repository alone", allow_module_level=True)
-for module in ("trl", "peft"):
-    pytest.importorskip(module)
+need("trl", "peft")
 
 sys.path.insert(0, str(PROGRAMS))
 import gpu_check  # noqa: E402

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from elasticsearch import Elasticsearch
-from opensearchpy import OpenSearch
-from qdrant_client import QdrantClient, models
 
 from context_agent import EngineCorpus
 from context_agent.errors import CorpusError
-from examples.search_engines import elasticsearch_search, opensearch_search, qdrant_search
 from tests.support.http_server import Response, http_server
+from tests.support.missing_packages import need
+
+need("elasticsearch", "opensearchpy", "qdrant_client")
 
 QUERY = {"multi_match": {"query": "a film", "fields": ["title^2", "text"]}}
 HITS: list[dict[str, Any]] = [
@@ -43,6 +42,11 @@ def answer(body: object, status: int = 200) -> Response:
 
 
 def corpus_of(name: str, url: str) -> EngineCorpus:
+    from elasticsearch import Elasticsearch
+    from opensearchpy import OpenSearch
+
+    from examples.search_engines import elasticsearch_search, opensearch_search
+
     if name == "elasticsearch":
         return EngineCorpus(elasticsearch_search(Elasticsearch(url), "wiki"))
     return EngineCorpus(opensearch_search(OpenSearch(url), "wiki"))
@@ -66,6 +70,10 @@ def test_an_error_of_the_search_api_is_a_corpus_error(name: str) -> None:
 
 
 def test_qdrant_by_its_clients_own_engine() -> None:
+    from qdrant_client import QdrantClient, models
+
+    from examples.search_engines import qdrant_search
+
     client = QdrantClient(":memory:")
     client.create_collection("wiki", models.VectorParams(size=2, distance=models.Distance.COSINE))
     points = [

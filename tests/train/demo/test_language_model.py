@@ -14,9 +14,9 @@ from context_agent.errors import ConfigError
 from context_agent.train.demo import plan
 from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.demo.scores import load_scores
+from tests.support.missing_packages import need
 
-for module in ("trl", "peft"):
-    pytest.importorskip(module)
+need("trl", "peft")
 
 
 @pytest.fixture(scope="module", autouse=True)
