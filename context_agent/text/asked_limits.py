@@ -51,7 +51,7 @@ _CLAUSE_END = re.compile(
     r"[,;:?!\n]|\. |(?<!\w)(?:and|but|or|with|und|oder|mit|et|ou|avec|y|con|e|com|en|met|i|z|и|с)(?!\w)"
 )
 _NUMBERED = re.compile(
-    r"(?<![\w.,/:$€£-])(?P<number>\d{1,9})"
+    r"(?<![\w.,/:$€£-])(?P<number>\d{1,3}(?:,\d{3}){1,3}|\d{1,9})"
     r"(?:\+| (?:or|oder|ou|o|of) (?:more|fewer|less|mehr|weniger|plus|moins|mas|menos|piu|mais|meer))?"
     r" (?!(?:or|and|of|in|on|at|to|the|for|from|per|oder|und|et|ou|de|y|e|i|или|и)\b)(?P<noun>[^\W\d_]{3,20})"
 )
@@ -59,7 +59,7 @@ _NUMBERED = re.compile(
 _ANSWER = re.compile(r"^(?:assistant|ai|bot|agent): .*?(?=^(?:user|human|customer): |\Z)", re.MULTILINE | re.DOTALL)
 """An answer in a conversation."""
 _PRICE, _MASS, _LENGTH = ("money",), ("mass",), ("length", "time")
-_SIZE = ("length", "area", "volume", "data", "mass")
+_SIZE = ("area", "volume", "data")
 _EXTREMES = (
     (False, _PRICE, r"cheapest|least expensive|most affordable|(?:(?:preis)?gunstig|billig)ste[nrsm]?|goedkoopste"),
     (False, _PRICE, r"moins chere?s?|mai?s barat[oa]s?|menos car[oa]s?|piu economic\w{1,2}|meno car[oaie]"),
@@ -85,10 +85,11 @@ _EXTREMES = (
     (False, (), r"lowest|niedrigste[nrsm]?|laagste|najnizsz\w{1,3}|nejnizsi\w{0,2}"),
     (True, (), r"highest|hochste[nrsm]?|hoogste|najwyzsz\w{1,3}|nejvyssi\w{0,2}"),
 )
-"""Words that ask for the lowest or the highest amount of some dimensions. Without dimensions, any may be meant."""
+"""Words that ask for the lowest or the highest amount of some dimensions. Without dimensions, the next words decide."""
 _EXTREME = re.compile("|".join(rf"(?<!\w)(?P<row{row}>{one[2]})(?!\w)" for row, one in enumerate(_EXTREMES)))
 _COMPARED = re.compile(r" (?:than|als|que|qu|che|dan|niz|nez|чем)\b")
 """What follows a comparative of two things, as in `mas grande que`."""
+_COUNT_OF = re.compile(r" (?:number|amount|anzahl|nombre|numero) (?:of|der|de|di)\b")
 _LONGEST_SIDE = 60
 """How many characters before and after a quantity are searched for words."""
 
@@ -122,13 +123,15 @@ class Extreme(NamedTuple):
 
     Attributes:
         highest: True if the highest amount is asked for.
-        dimensions: The dimensions of the amount. If there are none, any may be meant.
+        dimensions: The dimensions of the amount. If there are none, `of` must name the field.
         words: The words that say so.
+        of: The keys of the words that follow and may name the field of any amount, as in `the largest screen`.
     """
 
     highest: bool
     dimensions: tuple[str, ...]
     words: frozenset[str]
+    of: frozenset[str]
 
 
 def asked_extreme(question: str) -> Extreme | None:
@@ -138,7 +141,9 @@ def asked_extreme(question: str) -> Extreme | None:
     if found is None or _COMPARED.match(text, found.end()):
         return None
     highest, dimensions, _ = _EXTREMES[int((found.lastgroup or "").removeprefix("row"))]
-    return Extreme(highest, dimensions, frozenset(words(found[0])))
+    is_open = dimensions in ((), _SIZE)
+    of = map(key, words(_COUNT_OF.sub("", text[found.end() :][:_LONGEST_SIDE]))[:2])
+    return Extreme(highest, dimensions, frozenset(words(found[0])), frozenset(of) if is_open else frozenset())
 
 
 def asked_limits(question: str) -> tuple[Limit, ...]:
@@ -151,7 +156,7 @@ def asked_limits(question: str) -> tuple[Limit, ...]:
     taken = {index for one in written for index in range(one.start, one.end)}
     for one in _NUMBERED.finditer(text):
         if one.start() not in taken:
-            number = float(one["number"])
+            number = float(one["number"].replace(",", ""))
             written.append(WrittenQuantity(*one.span("number"), counted(one["noun"]), number, number, False))
     return tuple(limit for found in sorted(written) if (limit := _limit(text, found)))
 

@@ -61,6 +61,7 @@ from tests.support.growth import MOST_GROWTH, growth
         ("между 2 и 5 кг", "mass", 3, 6),
         ("courses with at least 5 credits", "number of credit", 5, 4),
         ("5+ credits", "number of credit", 5, 4),
+        ("plans for more than 1,200 seats", "number of seat", 1300, 1100),
         ("3 or fewer bedrooms", "number of bedroo", 3, 4),
         ("User: Which tents?\nAssistant: Those under 50 euros.\nUser: And of at least 2 kg?", "mass", 2, 1),
     ],

@@ -64,10 +64,11 @@ class Limits:
 
     def _matters(self, stated: Sequence[Quantity]) -> bool:
         """Return True if one of the quantities has a dimension that the question is about."""
-        dimensions = {limit.dimension for limit in self._limits}.union(
-            self._extreme.dimensions if self._extreme else ()
-        )
-        return not dimensions or any(one.dimension in dimensions for one in stated)
+        if self._extreme and self._extreme.of:
+            return True
+        dimensions = {limit.dimension for limit in self._limits}
+        dimensions.update(self._extreme.dimensions if self._extreme else ())
+        return any(one.dimension in dimensions for one in stated)
 
     def _amounts(self, stated: Mapping[int, Sequence[Quantity]]) -> dict[int, float]:
         """Return the amount of each row that decides about `cheapest`, so that the lowest one comes first.
@@ -78,11 +79,13 @@ class Limits:
         if not (extreme := self._extreme):
             return {}
         every = {one for quantities in stated.values() for one in quantities}
-        fields = {one.field for one in every if one.dimension in extreme.dimensions or not extreme.dimensions}
-        named = {one.field for one in every if one.field in fields and not self._asked.isdisjoint(one.beside)}
+        alike = {one for one in every if one.dimension in extreme.dimensions}
+        fields = {one.field for one in alike}
+        named = {one.field for one in every if not extreme.of.isdisjoint(one.beside)}
+        named = named or {one.field for one in alike if not self._asked.isdisjoint(one.beside)}
         prices = {one for one in fields if not MONEY_FIELDS.isdisjoint(words(one))}
-        meant = named or (extreme.dimensions == ("money",) and prices) or (extreme.dimensions and fields)
-        if not meant or len(meant) > 1:
+        meant = named or (extreme.dimensions == ("money",) and prices) or fields
+        if len(meant) != 1:
             return {}
         found = {row: [one for one in quantities if one.field in meant] for row, quantities in stated.items()}
         if extreme.highest:

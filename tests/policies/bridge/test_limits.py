@@ -19,9 +19,13 @@ def records(field):
         yield Document(name, f"kind: tent\nweight: {number} kg\n{field}: {100 * number}", name)
 
 
-def best(documents, question, count):
+def ranked(documents, question):
     result = SearchAgent(MemoryCorpus(list(documents)), effort="fast").search(question)
-    return {one.id for one in result.documents[:count]}
+    return [one.id for one in result.documents]
+
+
+def best(documents, question, count):
+    return set(ranked(documents, question)[:count])
 
 
 @pytest.mark.parametrize("field", ["price_eur", "price"])
@@ -68,6 +72,16 @@ def test_a_price_decides_what_is_cheapest_and_a_named_field_what_is_largest():
     assert best(documents, "cheapest tent", 1) == {"Tarn"}
     assert best(documents, "tent with the largest hall", 1) == {"Crag"}
     assert best(documents, "tent with the largest floor", 1) == {"Tarn"}
+
+
+def test_a_single_field_that_is_no_size_does_not_decide_what_is_largest():
+    documents = [
+        Document(name, f"kind: moon\ndistance_km: {100 * number}\ncraters: {9 - number}", name)
+        for number, name in enumerate(NAMES, start=1)
+    ]
+    assert ranked(documents, "which moon is largest")[:4] != NAMES[:3:-1]
+    assert best(documents, "which moon has the largest number of craters", 1) == {"Tarn"}
+    assert best(documents, "which moon has the largest distance", 1) == {"Crag"}
 
 
 def test_a_limit_may_be_for_a_number_of_things_or_inside_an_object():
