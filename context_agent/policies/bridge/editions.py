@@ -12,11 +12,11 @@ from typing import Self
 
 import numpy as np
 
-from context_agent.policies.bridge.candidates import Floats, Notes
+from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
 from context_agent.policies.bridge.networks import document_rows
 from context_agent.text.asked_editions import AgeRange, AskedEditions, asked_editions
 from context_agent.text.editions import Edition
-from context_agent.text.words import key
+from context_agent.text.words import KEY_LENGTH, key
 
 BEST_DOCUMENTS = 5
 """How many of the best documents tell which series the question is about."""
@@ -48,6 +48,8 @@ MONTHS = (
 )  # fmt: skip
 MOST_NAMES = 12
 """Maximum number of months, years or versions of a range that a search names."""
+_SHORTEST_STEM = 4
+"""The number of letters that a word must have without its ending."""
 Series = tuple[str, str]
 """The words and the kind of a series."""
 
@@ -268,9 +270,28 @@ def relevant_rows(
     """
     said_keys = frozenset(map(key, said))
     weights = np.where([one in said_keys for one in notes.question.keys], 0, notes.question.weight)
-    covered = [float(notes.question.coverage(notes.candidates[row].passage) @ weights) for row in by_score]
+    covered = [float(_coverage(notes.question, notes.candidates[row].passage) @ weights) for row in by_score]
     least = SAME_COVERAGE * max(covered[:compared], default=0.0)
     return [row for row, one in zip(by_score, covered, strict=True) if one >= least]
+
+
+def _coverage(question: AnalyzedQuestion, passage: AnalyzedPassage) -> Floats:
+    """Return how well a passage covers each term, also if a short word has another ending, shape (n_terms,).
+
+    The key of a short word has its ending, so it differs between `siano` and `siana`.
+    """
+    texts = f"{passage.padded} {' '.join(passage.title_words)}"
+    return np.array(
+        [
+            max(found, len(stem) >= _SHORTEST_STEM and f" {stem}" in texts)
+            for found, stem in zip(question.coverage(passage).tolist(), map(_short_stem, question.terms), strict=True)
+        ]
+    )
+
+
+def _short_stem(term: str) -> str:
+    """Return the first letters of a word, which other forms of it have, too: 4 of 5, 5 of 6 or 7, and otherwise 6."""
+    return term[: min(len(term) - 1, KEY_LENGTH - (len(term) <= KEY_LENGTH + 1))]
 
 
 def falling(scores: Floats, level: int = 1) -> Floats:
