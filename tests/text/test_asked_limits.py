@@ -135,6 +135,17 @@ def test_a_question_may_set_several_limits():
     assert [one.dimension for one in asked_limits("laptop under 900 € with at least 16 GB")] == ["money", "data"]
 
 
+@pytest.mark.parametrize(
+    ("highest", "words"),
+    [
+        (False, "cheapest najlzejszy nejlehci najkrotszy nejkratsi smallest kleinste najmniejszy nejmensi lowest"),
+        (True, "priciest heaviest schwerste najciezszy nejtezsi najdluzszy nejdelsi najwiekszy nejvetsi highest"),
+    ],
+)
+def test_each_superlative_asks_for_the_lowest_or_the_highest_amount(highest, words):
+    assert {asked_extreme(f"the {word} tent").highest for word in words.split()} == {highest}
+
+
 @pytest.mark.parametrize("unit", ["1.1 ", "1 and ", "20 - ", "under 5 kg ", "-", "1,", "$1 ", "1 000 "])
 def test_a_long_question_is_read_in_linear_time(unit):
     assert growth(asked_limits, lambda size: unit * (size // len(unit)), 500) < MOST_GROWTH
