@@ -36,6 +36,8 @@ SMALL_BUDGET, SMALLEST = 1_600, 2 / 3
 
 If only a few large passages fit, they are from one or two results, and the evidence of other results is lost.
 """
+FINE = 0.4
+"""The factor to which the last two sizes shrink if a large passage of the text would take much of the budget."""
 LETTERS_OF_A_WIDE = 4
 """The letters that have about as many tokens as one Chinese, Japanese or Korean character."""
 _WIDE = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ffff]++")
@@ -152,7 +154,7 @@ class Sizes:
     largest: int
 
     @classmethod
-    def of(cls, text: str, budget: int | None = None) -> Sizes:
+    def of(cls, text: str, budget: int | None = None, *, is_fine: bool = False) -> Sizes:
         """Return the sizes for a text.
 
         A very long text gets larger passages, so the number of passages is bounded. A small budget gets smaller
@@ -161,10 +163,13 @@ class Sizes:
         Args:
             text: The text.
             budget: The tokens that all results may keep. None if the budget is large.
+            is_fine: True to shrink the last two sizes to `FINE`, whatever the budget.
         """
         wide = sum(map(len, _WIDE.findall(text))) / max(1, len(text))
         factor = max(1 - wide + wide / LETTERS_OF_A_WIDE, len(text) / UNSCALED)
         shrunk = factor if budget is None else factor * min(1.0, max(SMALLEST, budget / SMALL_BUDGET))
+        if is_fine:
+            shrunk = factor * FINE
         return cls(int(TINY * factor), int(SMALL * factor), int(TARGET * shrunk), int(LARGEST * shrunk))
 
 

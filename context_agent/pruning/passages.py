@@ -58,15 +58,16 @@ _CLOSED = ("```", "~~~", "</")
 """Marks of fences and tags."""
 
 
-def cut(text: str, *, as_json: bool = False, budget: int | None = None) -> list[Passage]:
+def cut(text: str, *, as_json: bool = False, budget: int | None = None, is_fine: bool = False) -> list[Passage]:
     """Return the passages of a tool result in order, without overlap. The time is linear in the length of the text.
 
     Args:
         text: The result.
         as_json: True if the text must stay JSON. A text that is not JSON then has no passages.
         budget: The tokens that all results may keep. A small budget gets smaller passages.
+        is_fine: True to cut the smallest passages.
     """
-    cutter = _Cutter(text, Sizes.of(text, budget), count(1), 0)
+    cutter = _Cutter(text, Sizes.of(text, budget, is_fine=is_fine), count(1), 0)
     return cutter.of_json() if as_json else cutter.of_text()
 
 

@@ -41,6 +41,7 @@ class ResultRecord:
         short: The text that replaces the whole result if all of it is removed and its stub is brief. Otherwise it is
             empty.
         is_brief: True if its stubs contain only the ids.
+        is_fine: True if it is cut into the smallest passages. None if this is not decided.
         counted: The bytes that the record had when `PrunedResults` last counted them.
     """
 
@@ -51,6 +52,7 @@ class ResultRecord:
     restored: dict[int, int] = field(default_factory=dict)
     short: str = ""
     is_brief: bool = False
+    is_fine: bool | None = None
     counted: int = 0
     _passages: list[Passage] | None = None
     _passage_bytes: int = 0
@@ -73,7 +75,7 @@ class ResultRecord:
         source = self.source
         if source.form in PART_FORMS:
             return [Passage(source.text, 0, len(source.text), tokens=source.tokens)]
-        passages = cut(source.text, as_json=source.form != "text", budget=self.budget)
+        passages = cut(source.text, as_json=source.form != "text", budget=self.budget, is_fine=self.is_fine is True)
         if has_hidden(source.text):
             written = [source.text[passage.start : passage.end] for passage in passages]
         else:
@@ -85,6 +87,21 @@ class ResultRecord:
             # Passages with equal labels share one text.
             counted.append(replace(passage, label=labels.setdefault(label, label), tokens=self.counter.count(text)))
         return counted
+
+    def settle(self, *, is_fine: bool) -> bool:
+        """Decide for good whether the text is cut into the smallest passages. Earlier decisions stay.
+
+        If a passage was removed or restored, the text keeps its passages, because they are known by their indices.
+
+        Returns:
+            True if there are more passages than before.
+        """
+        if self.is_fine is not None or self.ids or self.restored:
+            return False
+        self.is_fine, before = is_fine, len(self.passages)
+        if is_fine:
+            self._passages = None
+        return len(self.passages) > before
 
     @property
     def memory(self) -> int:

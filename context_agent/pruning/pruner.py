@@ -42,6 +42,8 @@ from context_agent.pruning.stubs import RequestedIds, looks_like_stub
 from context_agent.pruning.words import Scores
 from context_agent.tokens import HarmonyCounter, RepeatCounter, TokenCounter
 
+LARGE_SHARE = 0.2
+"""The share of the limit from which a passage is large, so that its result is cut into smaller passages."""
 LARGE_ARGUMENTS = 1_000
 """The shortest arguments of a call that may be pruned, in characters. Shorter ones are not counted and never change."""
 DEFAULT_BUDGET = 8_000
@@ -115,6 +117,7 @@ class ContextPruner:
         self._judge = _judge(strategy, effort, adapted)
         # The other strategies keep no more evidence with smaller passages.
         self._has_small_passages = strategy == "reader" and effort == "thorough"
+        self._recuts = strategy == "reader" and effort != "thorough"
         if counter is None or type(counter) is HarmonyCounter:
             counter = RepeatCounter()
         self._results = PrunedResults(counter, originals_only=originals_only)
@@ -169,6 +172,7 @@ class ContextPruner:
                 self._results,
                 self.budget,
                 small_passages=self._has_small_passages,
+                recuts=self._recuts,
                 on_restore=partial(self._record, task),
             )
             return prune.run(self.strategy, self._judge, prices, self._is_confirmed, cold=cold)
@@ -262,9 +266,10 @@ class _Prune:
         budget: PruneBudget,
         *,
         small_passages: bool,
+        recuts: bool,
         on_restore: Callable[[list[Passage]], None],
     ) -> None:
-        self._transcript, self._goal, self._memory = transcript, goal, memory
+        self._transcript, self._goal, self._memory, self._recuts = transcript, goal, memory, recuts
         self._results = [
             result
             for result in transcript.texts
@@ -335,12 +340,10 @@ class _Prune:
             return self._pruned(report)
         if judge is None:
             return self._pruned(self._over_budget(report))
-        candidates = self._candidates()
-        removed = frozenset(row for row, it in enumerate(candidates) if it.index in self._records[it.number].ids)
-        protection = Protection(
-            candidates, removed, self._records, self._transcript, newest=self._newest, limit=self._limit
-        )
-        scores = self._scores(candidates, protection, judge)
+        candidates, protection, scores = self._judged(judge)
+        if self._recuts and self._recut(candidates, protection, scores):
+            candidates, protection, scores = self._judged(judge)
+        removed = self._removed(candidates)
         protection.release_excess(scores)
         choice = Fitting(
             self._texts,
@@ -373,6 +376,43 @@ class _Prune:
         self._commit(choice)
         report = planned
         return self._pruned(self._over_budget(report) if report.tokens_after > self._limit else report)
+
+    def _judged(self, judge: Judge) -> tuple[list[Candidate], Protection, Scores]:
+        """Return all passages, their protection, and their scores."""
+        candidates = self._candidates()
+        protection = Protection(
+            candidates,
+            self._removed(candidates),
+            self._records,
+            self._transcript,
+            newest=self._newest,
+            limit=self._limit,
+        )
+        return candidates, protection, self._scores(candidates, protection, judge)
+
+    def _removed(self, candidates: Sequence[Candidate]) -> frozenset[int]:
+        """Return the rows of the passages that were removed before."""
+        return frozenset(row for row, it in enumerate(candidates) if it.index in self._records[it.number].ids)
+
+    def _recut(self, candidates: Sequence[Candidate], protection: Protection, scores: Scores) -> bool:
+        """Cut the results whose large passages would stay into smaller passages, and return True if there are any.
+
+        A large passage leaves no room for the evidence of other results, and much of it is often irrelevant. A result
+        is cut again only when it is judged for the first time, so a second prune of the same conversation changes
+        nothing.
+        """
+        room = max(0, protection.room())
+        judged, large, tokens = set[int](), set[int](), 0
+        for row in np.argsort(-scores, kind="stable").tolist():
+            if row in protection.reasons:
+                continue
+            number, size = candidates[row].number, candidates[row].passage.tokens
+            judged.add(number)
+            if tokens <= room and size >= LARGE_SHARE * self._limit:
+                large.add(number)
+            tokens += size
+        more = [self._records[number].settle(is_fine=number in large) for number in sorted(judged)]
+        return any(more)
 
     def _over_budget(self, report: PruneReport) -> PruneReport:
         """Return the report with the outcome `over budget` and a warning."""

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 
-from context_agent.pruning.blocks import LETTERS_OF_A_WIDE, SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
+from context_agent.pruning.blocks import FINE, LETTERS_OF_A_WIDE, SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
 from context_agent.pruning.gaps import without
 from context_agent.pruning.passages import LARGEST, Passage, cut
 from context_agent.tokens import HarmonyCounter
@@ -360,12 +360,15 @@ def test_a_long_word_is_cut_too() -> None:
 
 
 @pytest.mark.parametrize(
-    ("budget", "factor"),
-    [(None, 1), (SMALL_BUDGET, 1), (SMALL_BUDGET + 1, 1), (0.8 * SMALL_BUDGET, 0.8), (1, SMALLEST)],
-)
-def test_a_small_budget_gets_smaller_passages(budget: int | None, factor: float) -> None:
+    ("options", "factor"),
+    [
+        ({"budget": None}, 1), ({"budget": SMALL_BUDGET}, 1), ({"budget": SMALL_BUDGET + 1}, 1),
+        ({"budget": 0.8 * SMALL_BUDGET}, 0.8), ({"budget": 1}, SMALLEST), ({"is_fine": True}, FINE),
+    ],
+)  # fmt: skip
+def test_a_small_budget_gets_smaller_passages(options: dict[str, Any], factor: float) -> None:
     blocks = "\n\n".join("".join(f"{row} {'x' * 90}\n" for row in range(rows)) for rows in range(1, 40))
-    passages = [passage.text for passage in cut(blocks, budget=budget)]
+    passages = [passage.text for passage in cut(blocks, **options)]
     longest = max(map(len, passages))
     assert factor * LARGEST - 100 < longest <= factor * LARGEST
     whole = [text for text in passages if text.startswith("0 ") and f"{text}\n\n" in blocks]

@@ -974,6 +974,42 @@ def test_a_small_budget_gets_smaller_passages() -> None:
     assert longest(600) <= SMALLEST * LARGEST < longest(SMALL_BUDGET) == longest(600, "careful") <= LARGEST
 
 
+@pytest.mark.parametrize("effort", ["fast", "careful"])
+def test_a_passage_that_would_fill_a_small_budget_is_cut_again(effort: str) -> None:
+    lines = [f"Pier {row} has {row} cranes, and ships of line {row} stay there for a week." for row in range(15)]
+    asked = "Pier 99 has a pilot who speaks Norwegian; she answers on channel 47113."
+    answers = "\n".join([*lines[:7], asked, *lines[7:]])
+    other = "The harbor office opens at nine. Its pilots speak Norwegian and Danish in the winter months."
+    turns = [
+        Turn("Which pilot speaks Norwegian, and on which channel does she answer?", "I will look."),
+        search(0, answers),
+        *(search(row, noises(20 * row, 12)) for row in range(1, 4)),
+        search(4, other),
+        search(5, "done"),
+    ]
+    messages, own = rendered("openai", turns), pruner(120, effort=effort, counter=None)
+    pruned = own.prune(messages)
+    assert asked in str(pruned.messages)
+    assert other in str(pruned.messages)
+    assert lines[-1] not in str(pruned.messages)
+    assert pruned.report.tokens_after <= 120
+    again = own.prune(pruned.messages)
+    assert (again.messages, again.report.removed) == (pruned.messages, ())
+    assert own.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_a_pruned_result_keeps_its_passages_under_a_smaller_budget() -> None:
+    results = [PORTS.replace("harbor", f"harbor {number}") for number in range(4)]
+    messages = rendered("openai", conversation(*results, "done"))
+    own = pruner("50%")  # type: ignore[arg-type]
+    before = own.prune(messages)
+    own.budget = pruner(100).budget
+    pruned = own.prune(before.messages)
+    assert pruned.report.removed
+    for item in before.report.removed:
+        assert item.preview in str(own.restore(pruned.messages, [item.id])).replace("\\n", " ")
+
+
 def test_a_result_keeps_its_passages_while_the_budget_grows() -> None:
     first, *later = (PORTS.replace("harbor", f"harbor {number}") for number in range(6))
     own = pruner("20%", effort="thorough")  # type: ignore[arg-type]
