@@ -298,7 +298,7 @@ def draw_plot(file: Path, panels: dict[str, list[Measurement]]) -> None:
 def main() -> None:
     """Print a table for each set, one for the sets of unseen domains, and one for all sets."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of the sets")
+    parser.add_argument("--data", type=Path, help="folder of the sets that are not invented")
     parser.add_argument("--sets", default=",".join(SETS))
     parser.add_argument("--split", default="dev")
     parser.add_argument("--limit", type=int, default=60, help="questions of a set")
@@ -311,6 +311,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="file for the figures")
     parser.add_argument("--plot", type=Path, help="file for the plot")
     options = parser.parse_args()
+    if options.data is None and (stored := [name for name in options.sets.split(",") if name not in INVENTED]):
+        parser.error(f"--data is missing: {', '.join(stored)} are folders in it. Invented sets need no data.")
     ContextPruner(1, prices=ALWAYS).prune(log_conversation(random.Random(0), 500).messages)  # loads the models
     rows, shares = Rows(options.rows), [float(share) for share in options.shares.split(",")]
     pools: dict[str, list[Measurement]] = {}
