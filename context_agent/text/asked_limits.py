@@ -18,12 +18,13 @@ _MOST = re.compile(
     rf"(?:(?<![-=])<=?|[≤⩽]|(?<!\w)(?:(?:under|below|(?:less|fewer|cheaper|lighter|shorter|smaller|lower) {_THAN}"
     r"|at most|up to|(?<!\d )max(?:imum|imal)?(?: of|\.)?|unter|hochstens|bis(?: zu)?"
     r"|(?:weniger|billiger|gunstiger|leichter|kurzer|kleiner) als|moins de|au plus|jusqu'a|menos d[eo]|como maximo"
-    r"|hasta|sotto|meno di|al massimo|fino a[di]?|non oltre|abaixo d[eo]|no maximo|ate|inferior(?:e|i)? a|onder"
+    r"|hasta|sotto|meno di|al massimo|fino a[di]?|non oltre|abaixo d[eo]|no maximo|inferior(?:e|i)? a|onder"
     r"|hoogstens|maximaal|(?:minder|goedkoper|lichter|korter|kleiner) dan|ponizej|mniej niz|najwyzej|maksymalnie"
     r"|(?:tansz|lzejsz|krotsz|mniejsz)\w{1,3} niz|nejvyse"
     r"|maximalne|mene nez|levnejsi nez|до"
     r"|менее|меньше|дешевле|легче|короче"
-    rf"|максимум|(?<!what )(?<!how )(?<!\bi )(?<!you )(?<!we )(?<!they )(?<!\bto )do){_THE})) ?\Z"
+    r"|максимум|(?<!what )(?<!who )(?<!how )(?<!he )(?<!\bi )(?<!you )(?<!we )(?<!they )(?<!\bto )(?:do|ate))"
+    rf"{_THE})) ?\Z"
 )
 _LEAST = re.compile(
     rf"(?:(?<![-=])>=?|[≥⩾]|(?<!\w)(?:(?:over|above|exceed(?:s|ing)?|(?:more|longer|heavier|larger|bigger|higher|greater"
@@ -56,7 +57,7 @@ _NUMBERED = re.compile(
     r" (?!(?:or|and|of|in|on|at|to|the|for|from|per|oder|und|et|ou|de|y|e|i|или|и)\b)(?P<noun>[^\W\d_]{3,20})"
 )
 """A number of things, such as `5 credits`."""
-_ANSWER = re.compile(r"^(?:assistant|ai|bot|agent): .*?(?=^(?:user|human|customer): |\Z)", re.MULTILINE | re.DOTALL)
+_ANSWER = re.compile(r"^(?:assistant|ai|bot|agent): .*?(?=^(?:user|human|customer): |\Z)", re.M | re.S | re.I)
 """An answer in a conversation."""
 _PRICE, _MASS, _LENGTH = ("money",), ("mass",), ("length", "time")
 _SIZE = ("area", "volume", "data")
@@ -89,6 +90,8 @@ _EXTREMES = (
 _EXTREME = re.compile("|".join(rf"(?<!\w)(?P<row{row}>{one[2]})(?!\w)" for row, one in enumerate(_EXTREMES)))
 _COMPARED = re.compile(r" (?:than|als|que|qu|che|dan|niz|nez|чем)\b")
 """What follows a comparative of two things, as in `mas grande que`."""
+_RANKED = re.compile(r" (?:priorit|rank|severit)")
+"""What follows a word such as `highest` if 1 may be higher than 2."""
 _COUNT_OF = re.compile(r" (?:number|amount|anzahl|nombre|numero) (?:of|der|de|di)\b")
 _LONGEST_SIDE = 60
 """How many characters before and after a quantity are searched for words."""
@@ -136,9 +139,9 @@ class Extreme(NamedTuple):
 
 def asked_extreme(question: str) -> Extreme | None:
     """Return which amount a question asks for, such as the lowest price for `the cheapest tent`, or None."""
-    text = _ANSWER.sub("", plain(question[-_QUESTION_CHARACTERS:]))
+    text = _asked(question)
     found = _EXTREME.search(text)
-    if found is None or _COMPARED.match(text, found.end()):
+    if found is None or _COMPARED.match(text, found.end()) or _RANKED.match(text, found.end()):
         return None
     highest, dimensions, _ = _EXTREMES[int((found.lastgroup or "").removeprefix("row"))]
     is_open = dimensions in ((), _SIZE)
@@ -151,7 +154,7 @@ def asked_limits(question: str) -> tuple[Limit, ...]:
 
     If the question is a conversation, its answers do not count.
     """
-    text = _ANSWER.sub("", plain(question[-_QUESTION_CHARACTERS:]))
+    text = _asked(question)
     written = written_quantities(text)
     taken = {index for one in written for index in range(one.start, one.end)}
     for one in _NUMBERED.finditer(text):
@@ -159,6 +162,11 @@ def asked_limits(question: str) -> tuple[Limit, ...]:
             number = float(one["number"].replace(",", ""))
             written.append(WrittenQuantity(*one.span("number"), counted(one["noun"]), number, number, False))
     return tuple(limit for found in sorted(written) if (limit := _limit(text, found)))
+
+
+def _asked(question: str) -> str:
+    """Return the plain end of a question without the answers in it."""
+    return plain(_ANSWER.sub("", question)[-_QUESTION_CHARACTERS:])
 
 
 def _limit(text: str, found: WrittenQuantity) -> Limit | None:

@@ -71,7 +71,9 @@ MONEY_FIELDS = frozenset(
 """Names of fields whose numbers are sums of money."""
 _TIME_FIELDS = frozenset("time duration runtime cook prep walk dauer zeit duree duracion durata".split())
 """Names of fields in which `min` stands for minutes. In `price_min`, it stands for the minimum."""
-_OTHER_FIELDS = frozenset("id code no number center centre class count group index level list rank type".split())
+_IDENTIFIER_FIELDS = frozenset("id code no nr number nummer numero zip".split())
+"""Last words of names whose numbers count nothing, such as `order_id` and `house_number`."""
+_OTHER_FIELDS = _IDENTIFIER_FIELDS.union("center centre class count group index level list rank type".split())
 """Last words of names whose numbers have no unit, such as `cost_center`."""
 _PER = frozenset("per pro je par por".split())
 _SCALES = {
@@ -103,8 +105,8 @@ _LONGEST_FIELD, _LONGEST_RECORD = 80, 4_000
 _FEWEST_FIELDS = 2
 _FIELD = re.compile(r'(?:[-*•] )?\*{0,2}([^:*"{}\n]{1,40})(?::\*{0,2}|\*{1,2}:)(?: (.*))?')
 """A field of a record, such as `price: 49.90` or `- **Price:** 49.90`."""
-_MOST_VALUES, _DEEPEST = 200, 8
-"""How many values of an object are read, and how deep."""
+_MOST_VALUES, _DEEPEST, _LONGEST_NAME = 200, 8, 200
+"""How many values of an object are read, how deep, and how many characters their names may have."""
 _COUNTED = re.compile(rf" *({_NUMBER}) ([^\W\d_]{{3,20}}) *")
 _FEWEST_SENTENCE_WORDS = 5
 
@@ -219,7 +221,7 @@ def _values(name: str, value: object, depth: int) -> Iterator[tuple[str, object]
     if isinstance(value, dict | list) and depth:
         for inner, one in value.items() if isinstance(value, dict) else (("", it) for it in value):
             yield from _values(f"{name} {inner}".strip(), one, depth - 1)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool):
+    elif isinstance(value, str | int | float) and not isinstance(value, bool) and len(name) <= _LONGEST_NAME:
         yield name, value
 
 
@@ -234,6 +236,8 @@ def _field_quantities(name: str, written: object) -> Iterator[Quantity]:
         amounts = [_amount(number, dimension) * factor for number in (bare[1], bare[3] or bare[1])]
         if isinstance(written, float):
             amounts = [written * factor]
+        if names and names[-1] in _IDENTIFIER_FIELDS:
+            names = names[-1:]
         for meaning in [dimension] if unit else sorted({counted(word) for word in names}):
             yield Quantity(meaning, min(amounts), max(amounts), frozenset(map(key, names)), name)
         return

@@ -53,6 +53,7 @@ from tests.support.growth import MOST_GROWTH, growth
         ("appartamento sotto i 70 euro", "money", 70, 71),
         ("casa di almeno 100 mq", "area", 100, 99),
         ("não mais de 30 euros", "money", 30, 31),
+        ("tendas até 30 euros", "money", 30, 31),
         ("onder de 50 euro", "money", 50, 51),
         ("niet meer dan 2 kg", "mass", 2, 2.1),
         ("laptop do 3000 zł", "money", 3000, 3001),
@@ -90,6 +91,8 @@ def test_a_question_may_set_a_limit(question, dimension, inside, outside):
         "a shelf between 5 kg of flour and the wall",
         "what do 20 GB plans cost",
         "pages under section 5 of the act",
+        "Who ate 50 grams of sugar?",
+        "User: Which tents?\nAssistant: Those under 50 euros." + " They are light." * 150 + "\nUser: And the red ones?",
     ],
 )
 def test_other_questions_set_no_limit(question):
@@ -119,7 +122,8 @@ def test_a_question_may_ask_for_an_extreme(question, highest, dimension):
 
 
 @pytest.mark.parametrize(
-    "question", ["tents", "es más barato que el otro?", "Is it cheaper?", "The longestablished inn"]
+    "question",
+    ["tents", "es más barato que el otro?", "Is it cheaper?", "The longestablished inn", "tickets of the highest rank"],
 )
 def test_other_questions_ask_for_no_extreme(question):
     assert asked_extreme(question) is None

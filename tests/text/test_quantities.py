@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from context_agent.text.quantities import record_quantities, written_quantities
+from context_agent.text.quantities import counted, record_quantities, written_quantities
 from context_agent.text.words import key
 from tests.support.growth import MOST_GROWTH, growth
 
@@ -131,3 +133,15 @@ def test_a_quantity_has_the_words_beside_it():
 @pytest.mark.parametrize("unit", ["1.1 ", "1 and ", "20 - ", "under 5 kg ", "-", "1,", "$1 ", "1 000 "])
 def test_a_long_record_is_read_in_linear_time(unit):
     assert growth(lambda text: record_quantities(text, {}), lambda size: f"{unit}: {unit}\n" * size, 50) < MOST_GROWTH
+
+
+def test_the_number_of_an_order_is_no_number_of_orders():
+    for name in ("order_id", "order_no", "order_number"):
+        (found,) = record_quantities("", {name: 1001})
+        assert found.beside == {key(name.partition("_")[2])}
+        assert found.dimension != counted("order")
+
+
+def test_a_field_with_a_very_long_name_is_not_read():
+    fields = record_quantities("", {"x": json.dumps({"load kg " * 200: 5, "load kg": 6})})
+    assert [one.low for one in fields] == [6]

@@ -288,7 +288,7 @@ class BridgeActor:
                     place = edition(passage.heading, block.body, metadata, block.document_id)
                     candidate = replace(candidate, edition=place)
                 self.notes.add(candidate)
-                self._fields.read(candidate, block.hit.chunk.metadata)
+                self._fields.read(block.hit.chunk.metadata)
                 if self._limits:
                     self._limits.read(block.id, block.body, block.hit.chunk.metadata)
         if len(self.notes) > before:

@@ -276,17 +276,20 @@ def relevant_rows(
 
 
 def _coverage(question: AnalyzedQuestion, passage: AnalyzedPassage) -> Floats:
-    """Return how well a passage covers each term, also if a short word has another ending, shape (n_terms,).
+    """Return how well a passage covers each term, shape (n_terms,).
 
-    The key of a short word has its ending, so it differs between `siano` and `siana`.
+    A short word also counts if it has another ending, as `siana` for `siano`. Its key has the ending, so the keys
+    differ. A number or a version only counts as a whole. The keys of long ones have only their first digits.
     """
-    texts = f"{passage.padded} {' '.join(passage.title_words)}"
-    return np.array(
-        [
-            max(found, len(stem) >= _SHORTEST_STEM and f" {stem}" in texts)
-            for found, stem in zip(question.coverage(passage).tolist(), map(_short_stem, question.terms), strict=True)
-        ]
-    )
+    texts = f"{passage.padded} {' '.join(passage.title_words)} "
+    covered, renoted = question.coverage(passage), question.renoted_keys(passage)
+    for row, term in enumerate(question.terms):
+        if any(map(str.isdecimal, term)):
+            is_whole = len(term) <= KEY_LENGTH or f" {term} " in texts
+            covered[row] *= is_whole or question.keys[row] in renoted
+        elif len(stem := _short_stem(term)) >= _SHORTEST_STEM and f" {stem}" in texts:
+            covered[row] = 1
+    return covered
 
 
 def _short_stem(term: str) -> str:

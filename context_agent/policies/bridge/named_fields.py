@@ -8,8 +8,9 @@ exchange their places with those that are about as relevant.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 
-from context_agent.policies.bridge.candidates import ChunkCandidate, Floats, Notes
+from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.editions import MOST_LIFTED, falling, relevant_rows
 from context_agent.text.quantities import inner_fields
 from context_agent.text.words import key, words
@@ -21,25 +22,24 @@ _PLACES = frozenset("/\\")
 
 
 class NamedFields:
-    """The words of one episode's question that only the metadata of its candidates have."""
+    """The words of one episode's question that the metadata of its candidates have."""
 
     def __init__(self, notes: Notes) -> None:
         self._notes = notes
         self._weights = dict(zip(notes.question.keys, notes.question.weight.tolist(), strict=True))
-        self._named: dict[int, float] = {}
-        """The weights of these words, by row of the notes."""
+        self._fields: dict[int, frozenset[str]] = {}
+        """The keys of these words, by row of the notes."""
 
-    def read(self, candidate: ChunkCandidate, metadata: Mapping[str, object]) -> None:
-        """Read the metadata of a candidate, which is the last one of the notes."""
-        missing = self._notes.question.key_set - candidate.passage.keys
-        if missing and (named := missing.intersection(_value_keys(metadata))):
-            self._named[len(self._notes) - 1] = sum(self._weights.get(one, 0.0) for one in named)
+    def read(self, metadata: Mapping[str, object]) -> None:
+        """Read the metadata of the last candidate of the notes."""
+        if found := self._notes.question.key_set.intersection(_value_keys(metadata)):
+            self._fields[len(self._notes) - 1] = found
 
     def reordered(self, scores: Floats) -> Floats:
         """Return the scores in the order that also counts the named fields.
 
-        The first ones get nearly the best score of those that exchange their places, because texts that repeat a
-        better one have a score of 0.
+        A text that has such a word itself is as good as one whose metadata have it. The first ones get nearly the best
+        score of those that exchange their places, because texts that repeat a better one have a score of 0.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
@@ -47,18 +47,23 @@ class NamedFields:
         Returns:
             The new scores, shape (n_candidates,).
         """
-        if not self._named:
+        found = [one.passage.keys for one in self._notes.candidates]
+        named = frozenset[str]().union(*(keys - found[row] for row, keys in self._fields.items()))
+        if not named:
             return scores
         by_score = sorted(range(len(scores)), key=lambda row: -scores[row])
         rows = relevant_rows(self._notes, by_score, frozenset())
-        named = [self._named.get(row, 0.0) for row in rows]
-        most = max(named)
-        if min(named) == most:
+        weights = {row: self._weight(named & (found[row] | self._fields.get(row, frozenset()))) for row in rows}
+        most = max(weights.values())
+        if min(weights.values()) == most:
             return scores
         scores = scores.copy()
-        order = sorted(rows, key=lambda row: -self._named.get(row, 0.0))
-        scores[order] = falling(scores[rows], min(named.count(most), MOST_LIFTED))
+        order = sorted(rows, key=lambda row: -weights[row])
+        scores[order] = falling(scores[rows], min(list(weights.values()).count(most), MOST_LIFTED))
         return scores
+
+    def _weight(self, keys: AbstractSet[str]) -> float:
+        return sum(self._weights[one] for one in sorted(keys))
 
 
 def _value_keys(metadata: Mapping[str, object]) -> Iterator[str]:

@@ -84,6 +84,14 @@ def test_a_single_field_that_is_no_size_does_not_decide_what_is_largest():
     assert best(documents, "which moon has the largest distance", 1) == {"Crag"}
 
 
+def test_the_number_of_a_house_does_not_decide_which_house_is_largest():
+    documents = [
+        Document(name, f"kind: house\nhouse_number: {number}\nfloor_m2: {20 - number}", name)
+        for number, name in enumerate(NAMES, start=1)
+    ]
+    assert best(documents, "largest house", 1) == {"Tarn"}
+
+
 def test_a_limit_may_be_for_a_number_of_things_or_inside_an_object():
     documents = [
         Document(name, f"kind: tent\nsleeps: {number} persons", name, metadata={"specs": f'{{"poles": {9 - number}}}'})

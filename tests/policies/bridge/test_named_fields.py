@@ -57,3 +57,25 @@ def test_paths_numbers_and_long_values_name_nothing(value):
     with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
         found = [one.id for one in agent.search("open pump 7").documents]
         assert found == [one.id for one in agent.search("green pump 8").documents]
+
+
+def test_a_text_with_the_word_keeps_its_place_before_texts_whose_metadata_have_it():
+    inspection = "inspection of a passenger elevator in a hospital building checks the brakes and the emergency lights"
+    documents = [
+        Document("last", f"The final {inspection}.", "Elevators", metadata={"status": "draft"}),
+        *(Document(n, f"The {n} {inspection}, {n}.", "Elevators", metadata={"status": "final"}) for n in SUBJECTS),
+        *(Document(str(n), f"The final payment of {n} euros.", "Payments") for n in range(8)),
+    ]
+    question = "What does the final inspection of a passenger elevator in a hospital building check, brakes or lights?"
+    with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
+        assert agent.search(question).documents[0].id == "last"
+
+
+@pytest.mark.parametrize("part", ["1023{}", "1023456{}", "V2.4.{}", "V2.4.102{}"])
+def test_a_text_about_another_number_does_not_come_first(part):
+    documents = [
+        Document(str(n), f"Part {part.format(n)} of the lathe is worn.", "part", metadata={"status": status})
+        for n, status in enumerate(("closed", "open", "open", "closed", "open"))
+    ]
+    with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
+        assert agent.search(f"open tickets: part {part.format(0)} of the lathe").documents[0].id == "0"
