@@ -94,14 +94,14 @@ class ResultRecord:
         If a passage was removed or restored, the text keeps its passages, because they are known by their indices.
 
         Returns:
-            True if there are more passages than before.
+            True if the passages are others than before.
         """
         if self.is_fine is not None or self.ids or self.restored:
             return False
-        self.is_fine, before = is_fine, len(self.passages)
+        self.is_fine, before = is_fine, self.passages
         if is_fine:
             self._passages = None
-        return len(self.passages) > before
+        return self.passages != before
 
     @property
     def memory(self) -> int:

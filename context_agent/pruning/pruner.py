@@ -395,7 +395,7 @@ class _Prune:
         return frozenset(row for row, it in enumerate(candidates) if it.index in self._records[it.number].ids)
 
     def _recut(self, candidates: Sequence[Candidate], protection: Protection, scores: Scores) -> bool:
-        """Cut the results whose large passages would stay into smaller passages, and return True if there are any.
+        """Cut the results whose large passages would stay into smaller passages. Return True if any passage changed.
 
         A large passage leaves no room for the evidence of other results, and much of it is often irrelevant. A result
         is cut again only when it is judged for the first time, so a second prune of the same conversation changes
@@ -411,8 +411,8 @@ class _Prune:
             if tokens <= room and size >= LARGE_SHARE * self._limit:
                 large.add(number)
             tokens += size
-        more = [self._records[number].settle(is_fine=number in large) for number in sorted(judged)]
-        return any(more)
+        changed = [self._records[number].settle(is_fine=number in large) for number in sorted(judged)]
+        return any(changed)
 
     def _over_budget(self, report: PruneReport) -> PruneReport:
         """Return the report with the outcome `over budget` and a warning."""

@@ -242,3 +242,33 @@ def test_equal_results_without_ids_are_found_in_linear_time() -> None:
     records = [found for _, found, _ in kept.find(results, b"")]
     assert len({id(found) for found in records}) == 5
     assert records == [found for _, found, _ in kept.find(results, b"")]
+
+
+# Smaller passages
+
+
+def test_a_text_is_cut_into_smaller_passages_only_once_and_before_any_is_removed() -> None:
+    own = record(paragraphs(12, 60))
+    before = list(own.passages)
+    assert own.settle(is_fine=True)
+    assert len(own.passages) > len(before)
+    assert not own.settle(is_fine=True)
+
+    kept = record(paragraphs(12, 60))
+    assert not kept.settle(is_fine=False)
+    assert not kept.settle(is_fine=True)
+
+    pruned = record(paragraphs(12, 60))
+    pruned.remove({0: "p1000"})
+    assert not pruned.settle(is_fine=True)
+    pruned.restore({"p1000"}, n_messages=3)
+    assert not pruned.settle(is_fine=True)
+    assert kept.passages == pruned.passages == before
+
+
+def test_passages_with_other_borders_are_others_even_if_there_are_as_many() -> None:
+    own = record(json.dumps({"note": " ".join(f"w{number}" for number in range(85))}))
+    (before,) = own.passages
+    assert own.settle(is_fine=True)
+    (after,) = own.passages
+    assert before.end - before.start > after.end - after.start
