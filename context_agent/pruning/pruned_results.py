@@ -34,6 +34,9 @@ class ResultRecord:
     Attributes:
         source: The original text and its place in the conversation.
         counter: The counter for the tokens of passages.
+        key: The digest by which the original text is found.
+        since: The key of the last result before the last turn when a passage of this text was first removed. It tells
+            apart conversations that have the same text. It is empty if nothing was removed.
         budget: The tokens that all results may keep, if a small budget cuts smaller passages. Otherwise it is None.
         ids: The ids of the removed passages, by the index of the passage.
         restored: The indices of passages that were restored, each with the number of messages that the conversation had
@@ -47,6 +50,8 @@ class ResultRecord:
 
     source: ResultText
     counter: TokenCounter
+    key: bytes = b""
+    since: bytes = b""
     budget: int | None = None
     ids: dict[int, str] = field(default_factory=dict)
     restored: dict[int, int] = field(default_factory=dict)
@@ -146,9 +151,10 @@ class ResultRecord:
             self.short = ""
         return [self.passages[index] for index in new]
 
-    def remove(self, ids: Mapping[int, str]) -> None:
-        """Remove the passages with these indices, which get these ids."""
+    def remove(self, ids: Mapping[int, str], since: bytes = b"") -> None:
+        """Remove the passages with these indices, which get these ids. The first removal sets `since`."""
         self.ids |= ids
+        self.since = self.since or since
         self.restored = {index: number for index, number in self.restored.items() if index not in ids}
 
     def without(self, ids: Mapping[int, str], *, is_brief: bool = False) -> str:
@@ -253,8 +259,9 @@ class PrunedResults:
         return self._latest
 
     def _new_record(self, result: ResultText, opening: bytes) -> ResultRecord:
-        record = ResultRecord(replace(result, call_id=""), self._counter)
-        self._originals.setdefault(_key(result, opening), []).append(record)
+        key = _key(result, opening)
+        record = ResultRecord(replace(result, call_id=""), self._counter, key)
+        self._originals.setdefault(key, []).append(record)
         self._bytes += LIST_BYTES
         return record
 
@@ -265,8 +272,13 @@ class PrunedResults:
 
         If a result is new, its record is None. A record belongs to one result. If calls have no id, a later result can
         repeat a text that was returned for an earlier one. Then the earlier result has the record.
+
+        Conversations that begin alike can have equal results whose calls have equal ids or none. If passages of such a
+        text were removed in another conversation, or after the step to which a client went back, its record is not
+        found here.
         """
         returned = [(result, *self.removed(result)) for result in results]
+        keys = {_key(result, opening) if record is None else record.key for result, record, _ in returned}
         claimed = {id(record) for _, record, _ in returned if record is not None}
         taken: set[int] = set()
         # Of the records with equal texts, those that no text above has come first.
@@ -278,7 +290,9 @@ class PrunedResults:
             else:
                 key = _key(result, opening)
                 if key not in waiting:
-                    waiting[key] = deque(sorted(self._originals.get(key, ()), key=lambda it: id(it) in claimed))
+                    known = self._originals.get(key, ())
+                    own = [it for it in known if not it.since or it.since in keys]
+                    waiting[key] = deque(sorted(own, key=lambda it: id(it) in claimed))
                 originals = waiting[key]
                 while originals and id(originals[0]) in taken:
                     originals.popleft()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import os
 import time
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -469,8 +470,11 @@ class _Prune:
         return scores
 
     def _commit(self, choice: Choice) -> None:
+        # The results of the last turn do not count, because a client may change them before its next request.
+        settled = bisect_left(self._results, self._transcript.last_turn, key=lambda result: result.message)
+        since = self._records[settled - 1].key if settled else b""
         for number, ids in choice.ids.items():
-            self._records[number].remove(ids)
+            self._records[number].remove(ids, since)
         for number, text in choice.brief.items():
             record = self._records[number]
             record.is_brief = True

@@ -230,6 +230,23 @@ def test_of_a_result_and_its_own_stub_the_earlier_has_the_record() -> None:
     assert memory.find([original], b"another opening") == [(original, None, {})]
 
 
+@pytest.mark.parametrize("call_id", ["", "search", "functions.search:0"])
+def test_a_removal_in_one_conversation_leaves_another_with_an_equal_result_alone(call_id: str) -> None:
+    """Conversations that run at the same time can begin alike, for example as samples of one task."""
+    memory = PrunedResults(CharCounter())
+    texts = (paragraphs(4), paragraphs(2), paragraphs(3))
+    shared, mine, other = (result(text, number, call_id=call_id) for number, text in enumerate(texts))
+    first, later = memory.records([shared, mine], b"opening")
+    assert memory.records([shared, other], b"opening")[0] is first
+    first.remove({0: "p1"}, later.key)
+    second, own = memory.records([shared, other], b"opening")
+    assert second.ids == {}
+    second.remove({1: "p2"}, own.key)
+    assert memory.records([shared, mine], b"opening")[0] is first
+    assert memory.records([shared, other], b"opening")[0] is second
+    assert memory.find([shared], b"opening") == [(shared, None, {})]
+
+
 def test_equal_results_without_ids_are_found_in_linear_time() -> None:
     def filled(count: int) -> tuple[PrunedResults, list[ResultText]]:
         results = [result("ok", number, call_id="search") for number in range(count)]

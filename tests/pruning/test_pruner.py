@@ -535,7 +535,7 @@ def test_what_a_request_to_restore_costs_is_not_held_against_the_next_prune() ->
     """The server reads everything after a restored passage again, whether other passages go or not."""
     keeper = pruner(strategy="age", prices=Prices())
     assert keeper.prune(rendered("openai", LONG)).report.loss > 0
-    report = keeper.prune(rendered("openai", [*LONG[:2], Turn("", "I need restore: p2.")])).report
+    report = keeper.prune(rendered("openai", [*LONG[:2], LONG[3], Turn("", "I need restore: p2.")])).report
     assert (report.outcome, report.restored, report.loss) == ("within budget", ("p2",), 0)
     assert report.cached_lost > 0
     asking = Turn("", "I need restore: p10, p3.")
