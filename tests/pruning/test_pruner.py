@@ -24,6 +24,7 @@ from context_agent.pruning.adapted_reader import AdaptedReader
 from context_agent.pruning.blocks import LARGEST, SMALL_BUDGET, SMALLEST
 from context_agent.pruning.messages import INTENTION_CHARACTERS
 from context_agent.pruning.passages import Passage
+from context_agent.pruning.pruned_results import ResultRecord
 from context_agent.pruning.pruned_texts import _shared_prefix as shared_prefix
 from context_agent.pruning.relevance import JUDGES, MIN_READ, READ_CHARACTERS, READER_JUDGES, Goal, by_reading, by_words
 from context_agent.pruning.stubs import LONGEST_RANGE
@@ -996,6 +997,24 @@ def test_a_passage_that_would_fill_a_small_budget_is_cut_again(effort: str) -> N
     again = own.prune(pruned.messages)
     assert (again.messages, again.report.removed) == (pruned.messages, ())
     assert own.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+@pytest.mark.parametrize(
+    ("options", "recuts"),
+    [({"effort": "fast"}, True), ({"effort": "careful"}, True), ({"effort": "thorough"}, False),
+     ({"strategy": "bm25"}, False)],
+)  # fmt: skip
+def test_only_judged_results_with_a_passage_of_a_fifth_of_the_budget_are_cut_again(
+    options: dict[str, Any], recuts: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settled: dict[str, bool] = {}
+    monkeypatch.setattr(ResultRecord, "settle", lambda record, *, is_fine: bool(settled.update({record.text: is_fine})))
+    # The counter counts a token for four characters, rounded up. A fifth of the budget has 32 tokens.
+    large, small, newest = (f"{FILM} ".ljust(size, "x") for size in (128, 124, 132))
+    pruner(160, **options).prune(rendered("openai", conversation(large, small, noises(0, 6), newest)))
+    assert {text: settled.get(text) for text in (large, small, newest)} == (
+        {large: True, small: False, newest: None} if recuts else dict.fromkeys((large, small, newest))
+    )
 
 
 def test_a_pruned_result_keeps_its_passages_under_a_smaller_budget() -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
+from context_agent.policies.bridge.named_fields import NamedFields
+from context_agent.testing import HashEmbedder
 
 SUBJECTS = {
     "pump does not start": "The pump hums but no water comes.",
@@ -51,7 +55,7 @@ def test_a_named_field_does_not_lift_texts_about_something_else():
         assert agent.search("open tickets: gate of the yard squeaks").documents[0].id == "gate"
 
 
-@pytest.mark.parametrize("value", ["export/open", "open " * 20, 7, '{"n": 7}'])
+@pytest.mark.parametrize("value", ["export/open", "open " * 20, 7, "7", '{"n": 7}'])
 def test_paths_numbers_and_long_values_name_nothing(value):
     documents = [Document(str(n), "The pump hums.", "pump", metadata={"field": value if n else ""}) for n in range(4)]
     with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
@@ -79,3 +83,25 @@ def test_a_text_about_another_number_does_not_come_first(part):
     ]
     with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
         assert agent.search(f"open tickets: part {part.format(0)} of the lathe").documents[0].id == "0"
+
+
+def reordered(question, scores, metadata):
+    """The new scores of texts that say the same, given the metadata of each."""
+    notes = Notes.of(question, WordWeights(MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())))
+    fields = NamedFields(notes)
+    for number, fields_of_text in enumerate(metadata):
+        notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage("", "The red pump hums."), 10, 0))
+        fields.read(fields_of_text)
+    return fields.reordered(np.array(scores))
+
+
+def test_up_to_four_named_texts_get_nearly_the_best_score():
+    new = reordered("open: red pump", [0.9, 0.5, *[0.0] * 5], [{"status": "closed"}] * 2 + [{"status": "open"}] * 5)
+    assert np.argsort(-new, kind="stable").tolist() == [2, 3, 4, 5, 6, 0, 1]
+    np.testing.assert_allclose(new, [0, 0, 0.9, 0.9, 0.9, 0.9, 0], atol=1e-9)
+
+
+@pytest.mark.parametrize("status", ["open", "closed"])
+def test_texts_that_are_all_named_or_none_keep_their_scores(status):
+    scores = [0.9, 0.5, 0.0]
+    np.testing.assert_array_equal(reordered("open: red pump", scores, [{"status": status}] * 3), scores)
