@@ -75,23 +75,36 @@ def test_a_text_with_the_word_keeps_its_place_before_texts_whose_metadata_have_i
         assert agent.search(question).documents[0].id == "last"
 
 
-@pytest.mark.parametrize("part", ["1023{}", "1023456{}", "V2.4.{}", "V2.4.102{}"])
-def test_a_text_about_another_number_does_not_come_first(part):
+@pytest.mark.parametrize(
+    ("subject", "others"),
+    [
+        ("part 10230", "part 1023{}"),
+        ("part 10234560", "part 1023456{}"),
+        ("part V2.4.0", "part V2.4.{}"),
+        ("part V2.4.1020", "part V2.4.102{}"),
+        ("part INV-10234560", "part INV1023456{}"),
+        ("cars of the 1980s", "cars of the 1980{}"),
+        ("car", "cabin {}"),
+    ],
+)
+def test_a_text_about_another_number_or_word_does_not_come_first(subject, others):
+    texts = [subject.replace("-", ""), *(others.format(n) for n in range(1, 5))]
     documents = [
-        Document(str(n), f"Part {part.format(n)} of the lathe is worn.", "part", metadata={"status": status})
-        for n, status in enumerate(("closed", "open", "open", "closed", "open"))
+        Document(str(n), f"The {text} is worn.", "part", metadata={"status": "open" if n else "closed"})
+        for n, text in enumerate(texts)
     ]
     with SearchAgent(MemoryCorpus(documents), effort="fast") as agent:
-        assert agent.search(f"open tickets: part {part.format(0)} of the lathe").documents[0].id == "0"
+        assert agent.search(f"open tickets: {subject} of the lathe").documents[0].id == "0"
 
 
-def reordered(question, scores, metadata):
-    """The new scores of texts that say the same, given the metadata of each."""
+def reordered(question, scores, metadata, text="The red pump hums."):
+    """The new scores of texts that say the same, given the metadata of each. The last one may have another text."""
     notes = Notes.of(question, WordWeights(MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())))
     fields = NamedFields(notes)
-    for number, fields_of_text in enumerate(metadata):
-        notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage("", "The red pump hums."), 10, 0))
-        fields.read(fields_of_text)
+    texts = [*["The red pump hums."] * (len(metadata) - 1), text]
+    for number, one in enumerate(texts):
+        notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage("", one), 10, 0))
+        fields.read(metadata[number])
     return fields.reordered(np.array(scores))
 
 
@@ -105,3 +118,9 @@ def test_up_to_four_named_texts_get_nearly_the_best_score():
 def test_texts_that_are_all_named_or_none_keep_their_scores(status):
     scores = [0.9, 0.5, 0.0]
     np.testing.assert_array_equal(reordered("open: red pump", scores, [{"status": status}] * 3), scores)
+
+
+def test_a_text_that_has_the_word_of_its_own_metadata_keeps_its_score():
+    scores, metadata = [0.9, 0.5, 0.2], [{"status": "closed"}, {"status": "closed"}, {"status": "open"}]
+    new = reordered("The open red pump hums", scores, metadata, "The open red pump hums.")
+    np.testing.assert_array_equal(new, scores)
