@@ -84,7 +84,7 @@ class Limits:
         named = {one.field for one in every if not extreme.of.isdisjoint(one.beside)}
         named = named or {one.field for one in alike if not self._asked.isdisjoint(one.beside)}
         prices = {one for one in fields if not MONEY_FIELDS.isdisjoint(words(one))}
-        meant = named or (extreme.dimensions == ("money",) and prices) or fields
+        meant = named or prices or fields
         if len(meant) != 1:
             return {}
         found = {row: [one for one in quantities if one.field in meant] for row, quantities in stated.items()}

@@ -166,9 +166,30 @@ def test_records_about_something_else_keep_their_scores():
     [
         ("tent with a deposit under 44 euros", "price: 30 €\ndeposit: 60 €", "price: 60 €\ndeposit: 40 €"),
         ("tent with a deposit, under 44 euros", "price: 30 €\ndeposit: 60 €", "price: 60 €\ndeposit: 40 €"),
+        (
+            "tent, deposit under 44 euros, price under 600 euros",
+            "price: 30 €\ndeposit: 60 €",
+            "price: 500 €\ndeposit: 40 €",
+        ),
         ("tent of at least 3 kg under 400 euros", "load: 5 kg\nrange: 200 € or 900 €", "price: 200 €\nkind: large"),
     ],
 )
 def test_the_quantities_beside_words_of_the_question_decide(question, first, second):
     limits = found(question, f"kind: tent\n{first}", f"kind: tent\n{second}")
     np.testing.assert_array_equal(limits.reordered(np.array([0.9, 0.7])), [0.7, 0.9])
+
+
+@pytest.mark.parametrize(
+    ("question", "fields", "new"),
+    [
+        ("cheapest tent", "price: 50-60 €|price: 10-90 €", [0.7, 0.9]),
+        ("most expensive tent", "price: 50-60 €|price: 10-90 €", [0.7, 0.9]),
+        ("smallest tent", "hall_m2: 9|hall_m2: 4", [0.7, 0.9]),
+        ("smallest tent", "hall_m2: 9\nfloor_m2: 20|hall_m2: 4\nfloor_m2: 30", [0.9, 0.7]),
+        ("tent with the smallest hall", "hall_m2: 9|hall_m2: 4|floor_m2: 20", [0.7, 0.9, 0.5]),
+    ],
+)
+def test_the_lowest_or_highest_amount_of_one_field_decides(question, fields, new):
+    """If several fields may be meant, the order stays. A record without the field keeps its place."""
+    limits = found(question, *(f"kind: tent\n{field}" for field in fields.split("|")))
+    np.testing.assert_allclose(limits.reordered(np.array([0.9, 0.7, 0.5][: len(new)])), new)
