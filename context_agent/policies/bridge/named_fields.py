@@ -2,13 +2,12 @@
 
 The retrievers search titles and texts. If a table has a column of text, its other columns are metadata. A question for
 the open tickets about a pump then finds open and closed ones alike. So those with a field that the question names
-exchange their places with those that are about as relevant.
+exchange their places with those that are about as relevant and have the words nowhere.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from collections.abc import Set as AbstractSet
 
 from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.editions import MOST_LIFTED, falling, relevant_rows
@@ -38,8 +37,8 @@ class NamedFields:
     def reordered(self, scores: Floats) -> Floats:
         """Return the scores in the order that also counts the named fields.
 
-        A text that has such a word itself is as good as one whose metadata have it. The first ones get nearly the best
-        score of those that exchange their places, because texts that repeat a better one have a score of 0.
+        A text that has such a word itself keeps its place. Of the others, the first ones get nearly the best score,
+        because texts that repeat a better one have a score of 0.
 
         Args:
             scores: The scores of the candidates, shape (n_candidates,).
@@ -52,18 +51,17 @@ class NamedFields:
         if not named:
             return scores
         by_score = sorted(range(len(scores)), key=lambda row: -scores[row])
-        rows = relevant_rows(self._notes, by_score, frozenset())
-        weights = {row: self._weight(named & (found[row] | self._fields.get(row, frozenset()))) for row in rows}
-        most = max(weights.values())
-        if min(weights.values()) == most:
+        relevant = relevant_rows(self._notes, by_score, frozenset())
+        rows = [row for row in relevant if named.isdisjoint(found[row])]
+        keys = {row: sorted(named.intersection(self._fields.get(row, ()))) for row in rows}
+        weights = {row: sum(self._weights[one] for one in keys[row]) for row in rows}
+        most = max(weights.values(), default=0.0)
+        if min(weights.values(), default=0.0) == most:
             return scores
         scores = scores.copy()
         order = sorted(rows, key=lambda row: -weights[row])
         scores[order] = falling(scores[rows], min(list(weights.values()).count(most), MOST_LIFTED))
         return scores
-
-    def _weight(self, keys: AbstractSet[str]) -> float:
-        return sum(self._weights[one] for one in sorted(keys))
 
 
 def _value_keys(metadata: Mapping[str, object]) -> Iterator[str]:

@@ -186,7 +186,7 @@ def test_the_quantities_beside_words_of_the_question_decide(question, first, sec
         ("most expensive tent", "price: 50-60 €|price: 10-90 €", [0.7, 0.9]),
         ("smallest tent", "hall_m2: 9|hall_m2: 4", [0.7, 0.9]),
         ("smallest tent", "hall_m2: 9\nfloor_m2: 20|hall_m2: 4\nfloor_m2: 30", [0.9, 0.7]),
-        ("tent with the smallest hall", "hall_m2: 9|hall_m2: 4|floor_m2: 20", [0.7, 0.9, 0.5]),
+        ("tent with the smallest hall", "hall_m2: 9|hall_m2: 4|floor_m2: 20\nkind: hall", [0.7, 0.9, 0.5]),
     ],
 )
 def test_the_lowest_or_highest_amount_of_one_field_decides(question, fields, new):

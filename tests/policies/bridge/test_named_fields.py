@@ -124,3 +124,9 @@ def test_a_text_that_has_the_word_of_its_own_metadata_keeps_its_score():
     scores, metadata = [0.9, 0.5, 0.2], [{"status": "closed"}, {"status": "closed"}, {"status": "open"}]
     new = reordered("The open red pump hums", scores, metadata, "The open red pump hums.")
     np.testing.assert_array_equal(new, scores)
+
+
+def test_a_text_that_has_the_word_itself_neither_rises_nor_falls():
+    scores, metadata = [0.9, 0.5, 0.2], [{"status": "closed"}, {"status": "open"}, {"status": "closed"}]
+    new = reordered("The open red pump hums", scores, metadata, "The open red pump hums.")
+    np.testing.assert_allclose(new, [0.5, 0.9, 0.2])
