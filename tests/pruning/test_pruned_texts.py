@@ -140,11 +140,11 @@ def test_the_size_of_an_image_is_known() -> None:
     [
         ({}, 0),
         ({3: 4}, 0),  # the last turn was never in the cache
-        ({2: 36}, 1 + 3),
-        ({2: 4}, 9 + 3),
-        ({1: 36}, 1 + 10 + 3),
-        ({1: 36, 2: 8}, 1 + 10 + 3),
-        ({0: 0}, 10 + 3 + 10 + 10 + 3),
+        ({2: 36}, 2 + 3),
+        ({2: 4}, 10 + 3),
+        ({1: 36}, 2 + 11 + 3),
+        ({1: 36, 2: 8}, 2 + 11 + 3),
+        ({0: 0}, 11 + 3 + 11 + 11 + 3),
     ],
 )
 def test_the_cache_is_lost_from_the_first_change_to_the_last_turn(changed: Mapping[int, int], lost: int) -> None:
@@ -152,8 +152,8 @@ def test_the_cache_is_lost_from_the_first_change_to_the_last_turn(changed: Mappi
     words = "Yes, go on."
     dialog = Transcript([{"role": role, "content": words} for role in ("user", "assistant") * 2])
     records = [record(None, message=message, path=(number,)) for number, message in enumerate((1, 2, 2, 3))]
-    sent = [A] * 4
-    after = [A[: changed[row]] + "x" * (40 - changed[row]) if row in changed else A for row in range(4)]
+    sent = ["a" * 41] * 4
+    after = ["a" * changed.get(row, 41) + "x" * (41 - changed.get(row, 41)) for row in range(4)]
     assert texts_of(*records, transcript=dialog).cached_lost(sent, after) == lost
 
 
