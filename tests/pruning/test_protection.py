@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import pytest
@@ -12,13 +11,10 @@ import pytest
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.messages import Transcript
 from context_agent.pruning.passages import Passage
-from context_agent.pruning.protection import OwnWords, Protection
-from context_agent.pruning.pruned_results import ResultRecord
+from context_agent.pruning.protection import OwnWords
 from context_agent.pruning.selection import Candidate
-from context_agent.tokens import CharCounter
+from tests.support.hand_made_passages import parts, protection
 
-DIALOG = Transcript([{"role": role, "content": f"{role}."} for role in ("user", "assistant") * 5])
-"""Five steps, of which the third last is message 5. The last turn is message 9."""
 ERROR, RESTORED = "error", "restored"
 
 
@@ -60,33 +56,6 @@ def test_what_was_named_before_the_result_or_beside_it_keeps_nothing() -> None:
     assert not OwnWords(Transcript([named, {}])).sources(result)
     assert not OwnWords(Transcript([{}, named])).sources(result)
     assert OwnWords(Transcript([{}, {}, named])).sources(result)
-
-
-def parts(*sizes: int, errors: Collection[int] = (), number: int = 0, **source: Any) -> list[Candidate]:
-    """Passages of one result with these numbers of tokens. Those in `errors` are errors."""
-    return [
-        Candidate(
-            Passage("It rained.", 0, 10, tokens=size),
-            ResultText(**{"message": 0, "path": (), "call_id": "c", "text": "", "is_error": row in errors} | source),
-            number,
-            row,
-        )
-        for row, size in enumerate(sizes)
-    ]
-
-
-def protection(
-    candidates: Sequence[Candidate],
-    limit: int,
-    restored: Mapping[int, int] | None = None,
-    *,
-    removed: Collection[int] = (),
-    newest: Collection[int] = (),
-) -> Protection:
-    """The protection of passages, of which these were restored when the conversation had that many messages."""
-    source = ResultText(0, (), "c", "")
-    records = [ResultRecord(source, CharCounter(), restored=dict(restored or {})) for _ in candidates]
-    return Protection(candidates, frozenset(removed), records, DIALOG, newest=newest, limit=limit)
 
 
 def test_of_the_last_turn_only_the_results_that_stay_whole_are_protected() -> None:
