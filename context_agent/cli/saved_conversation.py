@@ -107,6 +107,16 @@ _OWN_FORM = (
     "which stores calls and results in its own form. Pass the messages in the form of a model's API, such as "
     '[{"role": "user", "content": "…"}, …].'
 )
+_OWN_SESSION = "Pass the session that the agent itself saves, or a request that the agent sends to its model."
+
+
+def _is_agent_client_update(first: dict[str, Any]) -> bool:
+    """Return True for a notification of the Agent Client Protocol, or for its parameters."""
+    parameters = first.get("params", first)
+    update = parameters.get("update") if isinstance(parameters, dict) else None
+    return isinstance(update, dict) and "sessionUpdate" in update
+
+
 _WITHOUT_MESSAGES: tuple[tuple[Callable[[dict[str, Any]], bool], str], ...] = (
     (
         lambda first: isinstance(first.get("mapping"), dict) and "current_node" in first,
@@ -136,6 +146,13 @@ _WITHOUT_MESSAGES: tuple[tuple[Callable[[dict[str, Any]], bool], str], ...] = (
         (
             "has what Cline, Roo Code or Kilo Code shows to the user. Pass `api_conversation_history.json` from the "
             "same folder, which has the messages to the model."
+        ),
+    ),
+    (
+        _is_agent_client_update,
+        (
+            "has the updates that an agent sends to its editor in the Agent Client Protocol, which are parts of "
+            f"messages. {_OWN_SESSION}"
         ),
     ),
     (

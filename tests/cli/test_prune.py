@@ -210,6 +210,7 @@ def test_the_task_and_the_prices_count(inside, conversation):
         ('{"a": []}', "contains no conversation. Pass JSON with a list of messages", 1),
         ('"text"', "contains no conversation", 1),
         ('{"messages": 3}', "contains no conversation", 1),
+        ('{"method": "session/update", "params": {"update": {"sessionUpdate": "plan"}}}', "Agent Client Protocol", 1),
         ('{"messages": [{"isCreatedByUser": true, "text": "hi"}]}', "broken.json is a chat of LibreChat", 1),
         ('{"messages": [{"versions": [], "currentlySelected": 0}]}', "broken.json is a chat of LM Studio", 1),
         ('{"log": {"version": "1.2", "entries": []}}', "is a HAR file, which has the requests as texts", 1),

@@ -846,6 +846,25 @@ def _trajectory(turns: Sequence[Turn]) -> list[Any]:
     return [{"step_id": number, **step} for number, step in enumerate(steps, start=1)]
 
 
+def _letta_calls(text: str, calls: Sequence[Call]) -> list[Any]:
+    made = [{"name": "search", "arguments": json.dumps(c.arguments), "tool_call_id": c.id} for c in calls]
+    said = _said(text, {"message_type": "reasoning_message", "reasoning": text, "source": "reasoner_model"})
+    return [*said, {"message_type": "tool_call_message", "tool_call": made[0], "tool_calls": made}] if made else said
+
+
+def _letta_returns(calls: Sequence[Call]) -> list[Any]:
+    """The message of the results. The first result is also in the fields of older clients."""
+    returns = [
+        {"status": "error" if c.is_error else "success", "tool_return": "\n".join(c.texts), "tool_call_id": c.id}
+        for c in calls
+    ]
+    first = {"message_type": "tool_return_message", "name": "search", **returns[0]}
+    return [first if len(calls) == 1 and calls[0].is_plain else {**first, "tool_returns": returns}]
+
+
+_letta = _turns(lambda text: {"message_type": "user_message", "content": text}, _letta_calls, _letta_returns)
+
+
 _codex_exec = _turns(
     lambda text: {"type": "item.completed", "item": {"id": "u", "type": "user_message", "text": text}},
     lambda text, _: [
@@ -1219,6 +1238,7 @@ FRAMEWORKS: dict[str, Renderer] = {
     "cursor cli": _cursor_cli,
     "kiro": _kiro,
     "kiro session": _kiro_session,
+    "letta": _letta,
     "zed": _zed,
     "zed 0.2": _older_zed(is_next=False),
     "zed 0.1": _older_zed(is_next=True),

@@ -38,6 +38,7 @@ from context_agent.pruning.formats.interactions import (
     read_interaction_turn,
 )
 from context_agent.pruning.formats.kiro import is_kiro_entry, is_kiro_line, read_kiro_entry, read_kiro_line
+from context_agent.pruning.formats.letta import is_letta, read_letta
 from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamaindex
 from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
 from context_agent.pruning.formats.opencode import is_opencode, read_opencode
@@ -66,6 +67,7 @@ _FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MIS
 _ANTHROPIC_PARTS = ("text", "thinking", "tool_use", "tool_result")
 """Types of parts that messages of Anthropic have, but not those of OpenAI's Responses API with the same type."""
 _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageContent]], ...] = (
+    (is_letta, read_letta),
     (is_opencode, read_opencode),
     (is_gemini_cli, read_gemini_cli),
     (is_interaction_step, read_interaction_step),

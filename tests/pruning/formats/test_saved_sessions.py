@@ -14,7 +14,7 @@ from context_agent.pruning.messages import Transcript
 from context_agent.tokens import CharCounter
 from tests.support.conversations import rendered
 from tests.support.framework_conversations import FRAMEWORKS
-from tests.support.long_conversation import FILM, LONG, TASK, conversation, noises
+from tests.support.long_conversation import FILM, LONG, TASK, conversation, noises, pruner
 from tests.support.provider_cases import ALWAYS
 
 
@@ -224,3 +224,23 @@ def test_the_hits_of_a_search_in_a_chat_of_claude_ai_are_pruned() -> None:
 def test_an_odd_request_of_vs_code_passes_unchanged(metadata: Any) -> None:
     request = {"requestId": "r", "message": {"text": TASK}, "result": {"metadata": metadata}}
     assert ContextPruner(10, effort="fast").prune([request]).messages == [request]
+
+
+def test_a_summary_and_an_approval_of_letta_are_read() -> None:
+    messages = FRAMEWORKS["letta"](conversation(noises(0, 6), noises(10, 6), "done"))
+    approval = {"message_type": "approval_response_message", "approve": True, "approval_request_id": "m"}
+    messages.insert(1, approval)
+    assert pruner().prune(messages).report.outcome == "pruned"
+    summary = {"message_type": "summary_message", "summary": "The agent searched."}
+    pruned = pruner().prune([*messages, summary])
+    assert (pruned.report.tokens_original, pruned.report.warnings) == (0, ())
+
+
+def test_an_older_copy_of_a_result_of_letta_may_differ() -> None:
+    messages = FRAMEWORKS["letta"](conversation(noises(0, 6), "done"))
+    old = next(message for message in messages if message["message_type"] == "tool_return_message")
+    old["tool_returns"] = [{"status": "success", "tool_return": old["tool_return"], "tool_call_id": "c0"}]
+    old["tool_return"] = "short"
+    pruned = pruner(100).prune(messages).messages[messages.index(old)]
+    assert pruned["tool_return"] == "short"
+    assert "pruned" in pruned["tool_returns"][0]["tool_return"]
