@@ -122,6 +122,19 @@ def test_a_question_may_ask_for_an_extreme(question, highest, dimension):
 
 
 @pytest.mark.parametrize(
+    ("question", "named"),
+    [
+        ("the largest main hall of all", ["main", "hall"]),
+        ("the highest number of front doors there", ["front", "doors"]),
+        ("the cheapest main hall of all", []),
+    ],
+)
+def test_the_next_two_words_may_name_the_field_of_a_size(question, named):
+    """The lowest price is in a field of money, whatever its name."""
+    assert asked_extreme(question).of == set(map(key, named))
+
+
+@pytest.mark.parametrize(
     "question",
     ["tents", "es más barato que el otro?", "Is it cheaper?", "The longestablished inn", "tickets of the highest rank"],
 )

@@ -37,6 +37,7 @@ from tests.support.growth import MOST_GROWTH, growth
             {},
             [("money", 249.5), ("mass", 1), ("mass", 2)],
         ),
+        ('\n {"kg": 3}', {}, [("mass", 3)]),
         ("A tent.", {"specs": '{"weight_kg": 1.5, "isNew": true}'}, [("mass", 1.5)]),
         ("A tent.", {"specs": '{"weight_kg": 1.5'}, []),
         ("name: Tarn\nlat: 48.2", {}, [("number of lat", 48.2)]),
@@ -56,6 +57,10 @@ from tests.support.growth import MOST_GROWTH, growth
         ("name: Tarn\nnote: " + "a" * 71 + " 500 euros", {}, []),
         ("", {"walk_min": 2.5}, [("time", 150)]),
         ("", {"kg": 5}, [("mass", 5)]),
+        ("", {"": 5}, []),
+        ("", {"cost_center": 500}, [("number of center", 500), ("number of cost", 500)]),
+        ("", {"screen_size_in": 10}, [("length", 0.254)]),
+        ("", {"walk_in": "1 kg", "walk_in_kg": 2}, [("mass", 1), ("mass", 2)]),
         ("name: Orders\nrule: " + "Ask the head of your department. " * 3 + "The limit is 500 euros.", {}, []),
     ],
 )
@@ -136,12 +141,19 @@ def test_a_long_record_is_read_in_linear_time(unit):
 
 
 def test_the_number_of_an_order_is_no_number_of_orders():
-    for name in ("order_id", "order_no", "order_number"):
+    for name in ("my_order_id", "order_no", "order_number"):
         (found,) = record_quantities("", {name: 1001})
-        assert found.beside == {key(name.partition("_")[2])}
+        assert found.beside == {key(name.rpartition("_")[2])}
         assert found.dimension != counted("order")
 
 
-def test_a_field_with_a_very_long_name_is_not_read():
-    fields = record_quantities("", {"x": json.dumps({"load kg " * 200: 5, "load kg": 6})})
-    assert [one.low for one in fields] == [6]
+@pytest.mark.parametrize(("length", "amounts"), [(200, [5]), (201, [])])
+def test_a_field_with_a_very_long_name_is_not_read(length, amounts):
+    inner = " kg".rjust(length - len("x "), "a")
+    assert [one.low for one in record_quantities("", {"x": json.dumps({inner: 5})})] == amounts
+
+
+@pytest.mark.parametrize(("depth", "amounts"), [(8, [5]), (9, [])])
+def test_what_is_too_deep_in_an_object_is_not_read(depth, amounts):
+    fields = record_quantities('{"a": ' * (depth - 1) + '{"kg": 5}' + "}" * (depth - 1), {})
+    assert [one.low for one in fields] == amounts
