@@ -114,6 +114,16 @@ def test_passages_that_are_no_larger_than_their_stub_stay(
     assert removals.without_short_runs() == ({0, 1} if goes else set())
 
 
+@pytest.mark.parametrize(
+    ("other", "goes"),
+    [(passages(8, number=1), False), (passages(8, group=1), False), (passages(8), True)],
+)
+def test_short_passages_go_if_they_share_a_stub(other: list[Candidate], goes: bool) -> None:
+    """Two passages share a stub if they are in one result and in one group."""
+    candidates = [*passages(8), *other, *passages(100, group=2), *passages(100, number=1, group=2)]
+    assert without_short_runs(candidates, {0, 1}, set(), COSTS) == ({0, 1} if goes else set())
+
+
 def test_removed_items_share_a_stub_with_the_removed_neighbors_of_their_group() -> None:
     """`gaps` says how many stubs there are. In place of each other one there is a separator, which goes too."""
     outer = Item(0, 160, 1)
@@ -189,6 +199,7 @@ def test_putting_back_undoes_a_removal(gone: set[int]) -> None:
         for row in rows:
             removals.put_back(row, 1_000)
         assert removals.total == remaining(candidates, set(range(7)) - set(rows), costs), rows
+        assert removals.chosen == chosen_rows - set(rows)
 
 
 @pytest.mark.parametrize(
