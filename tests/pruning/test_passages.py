@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import groupby
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -12,6 +13,8 @@ from hypothesis import given
 from context_agent.pruning.blocks import FINE, LETTERS_OF_A_WIDE, SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
 from context_agent.pruning.gaps import without
 from context_agent.pruning.passages import LARGEST, Passage, cut
+from context_agent.pruning.passages import _last_line as last_line
+from context_agent.pruning.passages import _with_name as with_name
 from context_agent.tokens import HarmonyCounter
 from tests.support.conversations import TEXTS
 from tests.support.growth import MOST_GROWTH, growth
@@ -561,3 +564,87 @@ def test_the_first_line_of_subtitles_stays(first_line: str) -> None:
     passages = cut(f"{first_line}\n{cues}")
     assert passages[0].start >= len(first_line)
     assert passages[0].text.startswith("00:00:10.000 -->")
+
+
+def shapes(text: str) -> list[tuple[str, int]]:
+    """The forms and the lengths of the passages, each once in a row."""
+    return [shape for shape, _ in groupby((it.form, it.end - it.start) for it in cut(text))]
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "lengths"),
+    [
+        (30, 41, [600, 84]),  # at most `TARGET` characters, with the commas and spaces between them
+        (30, 42, [570, 174]),
+        (12, 99, [503, 200]),
+        (12, 100, [100]),  # not below `SMALL`
+    ],
+)
+def test_scalars_are_joined_up_to_the_target_size(count: int, length: int, lengths: list[int]) -> None:
+    values = [str(number).zfill(length - 2) for number in range(count)]
+    assert shapes(json.dumps(values)) == [("value", length) for length in lengths]
+
+
+@pytest.mark.parametrize(("length", "lengths"), [(39, [599, 199]), (40, [40])])
+def test_records_and_rows_are_joined_if_they_are_tiny(length: int, lengths: list[int]) -> None:
+    rows = "".join(f"{number},".ljust(length, "x") + "\n" for number in range(10, 60))
+    assert shapes(f"id,name\n{rows}") == [("cell", length) for length in lengths]
+    values = [{"note": "v" * (length - len('{"note": ""}'))}] * 20
+    assert {it.end - it.start > length for it in cut(json.dumps(values))} == {length < 40}
+
+
+@pytest.mark.parametrize(
+    ("records", "texts", "passages"),
+    [
+        (4, 0, [("member", 406)]),
+        (3, 1, [("member", 406), ("member", 408)]),
+        (2, 2, [("value", 400), ("value", 402)]),
+        (3, 0, [("value", 400)]),
+        (6, 2, [("member", 406), ("member", 408)]),
+        (5, 3, [("value", 400), ("value", 402)]),
+    ],
+)
+def test_an_object_of_many_records_is_a_list_of_them(records: int, texts: int, passages: list[tuple[str, int]]) -> None:
+    """Three of four members are records, and there are at least four members. Each key then goes with its record."""
+    record = {"note": "v" * (400 - len('{"note": ""}'))}
+    members = {f"r{number}": record for number in range(records)} | {f"s{number}": "w" * 400 for number in range(texts)}
+    assert shapes(json.dumps(members)) == passages
+
+
+@pytest.mark.parametrize(("length", "goes"), [(60, False), (61, True)])
+def test_small_members_go_if_they_have_more_than_three_times_the_small_size(length: int, goes: bool) -> None:
+    small = {f"k{number}": "v" * (60 - len('"k0": ""')) for number in range(4)}
+    members = small | {"k9": "v" * (length - len('"k0": ""')), "large": "It rained. " * 200}
+    assert (shapes(json.dumps(members))[0][0] == "member") is goes
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("", ""),
+        ("The rain:\nTarn\n", "Tarn"),
+        ("## Tarn:\n```json\n", "Tarn"),
+        ("> **Tarn**\n\n", "Tarn"),
+        ("Tarn\n<?xml version='1.0'?>\n", "Tarn"),
+        ("Tarn\n12\n", ""),
+        ("a" * 130, "a" * 120),
+    ],
+)
+def test_the_last_line_before_a_part_names_it(line: str, said: str) -> None:
+    assert last_line(line) == said
+
+
+@pytest.mark.parametrize(
+    ("label", "name", "whole"),
+    [
+        ("", "Tarn", "Tarn"),
+        ("Fell", "", "Fell"),
+        ("Fell", "Tarn", "Fell Tarn"),
+        ("a" * 115, "Tarn", "a" * 115 + " Tarn"),
+        ("a" * 116, "Tarn", "a" * 115 + " Tarn"),
+        ("Fell", "b" * 119, "b" * 119),
+        ("Fell", "c" + "b" * 120, "b" * 120),
+    ],
+)
+def test_a_label_is_shortened_so_that_the_name_has_room(label: str, name: str, whole: str) -> None:
+    assert with_name(label, name) == whole
