@@ -35,12 +35,12 @@ from context_agent.policies.bridge.candidates import (
 )
 from context_agent.policies.bridge.editions import Editions
 from context_agent.policies.bridge.effort import Effort
+from context_agent.policies.bridge.groups import with_comparisons, with_feedback
 from context_agent.policies.bridge.limits import Limits
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.named_fields import NamedFields
 from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
 from context_agent.policies.bridge.novelty import Novelty
-from context_agent.policies.bridge.relevance_feedback import with_feedback
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.editions import edition
@@ -85,6 +85,8 @@ BEST_DOCUMENTS = 5
 With the reader, later turns still improve the ranking, because a reading can make other names promising. However, a
 question that asks for no name or relation is rarely answered by following names, so its search ends, too.
 """
+COMPARED_FOR_SEVERAL = 64
+"""Maximum number of candidates that late interaction compares if the question asks for several documents."""
 COMMON_WEIGHT = math.log(10)
 """The weight of a word that is in a tenth of the chunks."""
 RESTORED_CANDIDATES = 5
@@ -127,7 +129,7 @@ class BridgeActor:
 
     def __init__(self, policy: SharedParts, question: str, corpus: Corpus, effort: Effort | None = None) -> None:
         self.notes = Notes.of(question, WordWeights(corpus))
-        self._asks_many = self.notes.question.asks_many
+        self._asks_for_several = self.notes.question.asks_for_several
         self._page = search_call(question, QUESTION_LIMIT)
         """The search for the question itself. Each time it returns new text."""
         self.judgment = RelevanceJudgment(self.notes, corpus, policy.scorer, policy.reader)
@@ -272,7 +274,7 @@ class BridgeActor:
         """
         wanted = self._effort.ranking
         documents = len({candidate.document_id for candidate in self.notes.candidates})
-        return not self._asks_many and (wanted <= Effort().ranking or documents >= wanted)
+        return not self._asks_for_several and (wanted <= Effort().ranking or documents >= wanted)
 
     def _read(self, view: View) -> None:
         """Add the blocks that the last turn showed, and score all candidates again."""
@@ -303,7 +305,7 @@ class BridgeActor:
         ranking has. Otherwise, compare `BEST_DOCUMENTS`.
         """
         wanted = self._effort.ranking
-        count = wanted if self._asks_many or wanted > Effort().ranking else BEST_DOCUMENTS
+        count = wanted if self._asks_for_several or wanted > Effort().ranking else BEST_DOCUMENTS
         candidates = self.notes.candidates
         before = {candidate.document_id for candidate in candidates[:known]}
         best = document_rows(self.notes, self._scores)[:count]
@@ -318,6 +320,9 @@ class BridgeActor:
             fed = with_feedback(self.notes, scores, self._scores)
             if fed is not scores:
                 self._scores = self._novelty.discounted(fed)
+            if self._asks_for_several and self._effort.readings and len(fed):
+                late = self.judgment.late_interaction(fed, COMPARED_FOR_SEVERAL)
+                self._scores = self._novelty.discounted(with_comparisons(self.notes, fed, self._scores, late))
             self._scores = self._fields.reordered(self._scores)
             if self._editions:
                 self._scores = self._editions.reordered(self._scores)
@@ -366,7 +371,7 @@ class BridgeActor:
         searches_left = effort.searches - self._searches
         if not len(self.notes) or not self._unseen() or self._turns >= effort.turns or searches_left <= 0:
             return ()
-        pages = PAGES + MORE_PAGES * self._asks_many
+        pages = PAGES + MORE_PAGES * self._asks_for_several
         paging = self._pages < (SMALL_PAGES if small else pages)
         calls = [self._page] if paging else []
         lookups, features = self.promising_lookups()

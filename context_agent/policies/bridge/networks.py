@@ -450,6 +450,15 @@ class RelevanceJudgment:
         self._late = late_scores(self.notes, compared_rows(self._ranker(inputs) + added, compared))
         return sigmoid(self._ranker(with_late_interaction(inputs, self._late)) + added)
 
+    def late_interaction(self, scores: Floats, compared: int) -> Floats:
+        """Return the late interaction of the `compared` best candidates with the question, shape (n_candidates,).
+
+        The other candidates have NaN, unless the final ranking compared them.
+        """
+        late = self._late if len(self._late) else np.full(len(scores), np.nan, dtype=np.float32)
+        rows = compared_rows(scores, compared)
+        return np.fmax(late, late_scores(self.notes, rows[np.isnan(late[rows])]))
+
     def suffices(self) -> float:
         """Return the probability that more searches would not improve the final ranking. If it is unknown, return 0."""
         calibration, ranker = self._calibration, self._ranker

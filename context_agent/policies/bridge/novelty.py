@@ -127,7 +127,7 @@ class Novelty:
         issues = {
             earlier
             for earlier in others
-            if (self._notes.question.asks_many or not (content.is_echo and self._contents[earlier].is_echo))
+            if (self._notes.question.asks_for_several or not (content.is_echo and self._contents[earlier].is_echo))
             and _are_issues(passage, self._notes.candidates[earlier].passage)
         }
         self._same[row], self._issues[row] = others - issues, issues
@@ -171,7 +171,7 @@ class Novelty:
         """
         rows = (row, earlier)
         passage, compared = (self._notes.candidates[number].passage for number in rows)
-        if self._notes.question.asks_many and passage.full_title != compared.full_title:
+        if self._notes.question.asks_for_several and passage.full_title != compared.full_title:
             return False
         least = CONTAINED_WITH_TITLE if passage.full_title == compared.full_title else CONTAINED
         if shared < least * min(len(self._contents[number].shingles) for number in rows):

@@ -199,8 +199,18 @@ def test_late_interaction_is_an_input_of_the_trees_beside_those_that_do_not_chan
     assert np.isnan(column(rows, "late_rank")[4])
 
 
-@pytest.mark.parametrize(("effort", "compared"), [("careful", 16), ("fast", 10)])
-def test_late_interaction_orders_the_ranking(effort: str, compared: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("effort", "question", "compared"),
+    [
+        ("careful", "How long does shipping take?", [16]),
+        ("fast", "How long does shipping take?", [10]),
+        ("careful", "How many days does shipping take?", [16, len(SHOP) + 4]),
+        ("fast", "How many days does shipping take?", [10]),
+    ],
+)
+def test_late_interaction_orders_the_ranking(
+    effort: str, question: str, compared: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
 
     def preferring_shipping(question: str, texts: Sequence[str], *, longest: int) -> Floats:
@@ -213,8 +223,8 @@ def test_late_interaction_orders_the_ranking(effort: str, compared: int, monkeyp
     by_late = dataclasses.replace(STUMP, feature=np.full((2, 3), RANKING.index("late"), np.int16))
     monkeypatch.setattr("context_agent.policies.bridge.ranking.late_interaction", preferring_shipping)
     agent = SearchAgent(corpus, BridgePolicy(dataclasses.replace(shipped, ranker=by_late), effort=effort))
-    assert agent.search("How many days does shipping take?").documents[0].id == "shipping"
-    assert sizes == [compared]
+    assert agent.search(question).documents[0].id == "shipping"
+    assert sizes == compared
 
 
 def test_the_retriever_that_orders_as_the_reader_does_is_trusted() -> None:

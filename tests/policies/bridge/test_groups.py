@@ -1,4 +1,4 @@
-"""Relevance feedback: members of a group rise beside the member that fits the question best."""
+"""Questions for several documents: members of a group rise beside the member that fits the question best."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from context_agent import Document, MemoryCorpus
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
-from context_agent.policies.bridge.relevance_feedback import with_feedback
+from context_agent.policies.bridge.groups import KEPT_DOCUMENTS, with_comparisons, with_feedback
 from context_agent.testing.embedders import HashEmbedder
 
 GATES = [
@@ -106,3 +106,63 @@ def test_candidates_without_words_have_finite_scores():
     scores = fed(MANY, ["", "the", "of"], [0.5, 0.4, 0.3])
     assert order(scores) == [0, 1, 2]
     assert len(fed(MANY, [], [])) == 0
+
+
+def compared(late, scores=SCORES):
+    scores = np.array(scores, dtype=np.float32)
+    return with_comparisons(noted(MANY, TEXTS[: len(scores)]), scores, scores, np.float32(late))
+
+
+def test_late_interaction_orders_the_documents_after_the_first_five():
+    late = [0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.1, 0.5, 0.9]
+    scores = compared(late)
+    assert order(scores) == [0, 1, 2, 3, 4, 8, 7, 5, 6]
+    assert KEPT_DOCUMENTS == 5
+    assert sorted(scores.tolist()) == pytest.approx(sorted(SCORES))
+
+
+def test_a_candidate_that_was_not_compared_counts_as_the_lowest():
+    assert order(compared([*[0.9] * 6, np.nan, 0.1, 0.9])) == [0, 1, 2, 3, 4, 5, 8, 6, 7]
+
+
+def test_equal_late_interaction_keeps_the_order():
+    assert compared([0.5] * 9).tolist() == pytest.approx(SCORES)
+    assert compared([0.5], [0.9]).tolist() == pytest.approx([0.9])
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "Compare the ribbons of the HL-220 and the HL-240.",
+        "What happened to the old format, version by version?",
+        "Everyone in favor of the new hall",
+        "In welchen Ländern gibt es ein Leihgerät?",
+        "Welche Dienste werden angenommen?",
+        "Mehrwertsteuer: alle Sätze",
+        "Quels filtres donnent des lignes fines ?",
+        "¿Qué productos tienen lactosa?",
+        "Quali ricette si possono congelare?",
+        "Welke landen leveren gratis?",
+        "Które wersje naprawiły błąd?",
+        "В каких версиях это изменилось?",
+        "哪些酒里有金酒？",
+    ],
+)
+def test_several_documents_are_asked_for_in_many_languages(question):
+    assert noted(question, []).question.asks_for_several
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "From when to when did the queen reign?",
+        "Welche Farbe hat der Deckel?",
+        "Welchen Preis hat die Lampe?",
+        "Quel est le prix ?",
+        "Que dit la lettre ?",
+        "¿Qué dice la carta?",
+        "Who wrote the letter?",
+    ],
+)
+def test_one_document_is_asked_for(question):
+    assert not noted(question, []).question.asks_for_several

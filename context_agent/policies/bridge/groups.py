@@ -1,8 +1,12 @@
-"""Relevance feedback. If a question asks for documents of one kind, candidates that resemble the best ones rise.
+"""The final ranking for a question that asks for several documents.
 
-Such documents are written alike, but the question often fits one of them better than the others. So the best documents
-serve as a second question (Rocchio, "Relevance Feedback in Information Retrieval", 1971). A question about names
-follows links to texts of other kinds, so the more of it is in names, the less the resemblance counts.
+`with_feedback` is for documents of one kind. They are written alike, but the question often fits one of them better
+than the others. So the best documents serve as a second question (Rocchio, "Relevance Feedback in Information
+Retrieval", 1971). A question about names follows links to texts of other kinds, so the more of it is in names, the less
+the resemblance counts.
+
+`with_comparisons` counts late interaction with the question beside the scores. The trees know it for the best
+candidates only, and a question for several documents has more of them.
 """
 
 from __future__ import annotations
@@ -25,6 +29,8 @@ KEPT_DOCUMENTS = 5
 """How many of the best documents keep their places, because a text of another kind may be needed too."""
 RESEMBLANCE_WEIGHT = 1.5
 """Log-odds that count as much as one standard deviation of the resemblance, for a question without names."""
+COMPARISON_WEIGHT = 2.0
+"""Log-odds that count as much as one standard deviation of late interaction."""
 
 
 def with_feedback(notes: Notes, scores: Floats, trusted: Floats) -> Floats:
@@ -49,6 +55,31 @@ def with_feedback(notes: Notes, scores: Floats, trusted: Floats) -> Floats:
     kept = document_rows(notes, trusted)[:KEPT_DOCUMENTS]
     best = kept[:FEEDBACK_DOCUMENTS]
     fused = log_odds(scores) + weight * standard(_resemblance(notes, best, trusted[best]))
+    return _exchanged(scores, fused, kept)
+
+
+def with_comparisons(notes: Notes, scores: Floats, trusted: Floats, late: Floats) -> Floats:
+    """Return the scores in the order that also counts late interaction with the question.
+
+    The candidates exchange their scores, as in `with_feedback`.
+
+    Args:
+        notes: The candidates.
+        scores: Their scores, shape (n_candidates,).
+        trusted: The scores that choose the documents that keep their places, shape (n_candidates,).
+        late: The candidates' late interaction, shape (n_candidates,). It is NaN where it was not computed, which counts
+            as the lowest.
+
+    Returns:
+        The new scores, shape (n_candidates,).
+    """
+    late = np.where(np.isfinite(late), late, np.nanmin(late))
+    fused = log_odds(scores) + COMPARISON_WEIGHT * standard(late)
+    return _exchanged(scores, fused, document_rows(notes, trusted)[:KEPT_DOCUMENTS])
+
+
+def _exchanged(scores: Floats, fused: Floats, kept: list[int]) -> Floats:
+    """Return the scores in the order of `fused`, shape (n_candidates,). The rows in `kept` come first."""
     fused[kept] = fused.max() + np.arange(len(kept), 0, -1)
     order = np.argsort(-fused, kind="stable")
     exchanged = np.empty_like(scores)
