@@ -179,7 +179,11 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "a number for a strategy": (lambda _: ContextPruner(strategy=3), "`strategy`"),  # type: ignore[arg-type]
     "nothing for a strategy": (lambda _: ContextPruner(strategy=any_), "`strategy`"),
     "a number for a question to the user": (lambda _: ContextPruner(confirm=3), "`confirm`"),  # type: ignore[arg-type]
+    "a number for what hears of restores": (lambda _: ContextPruner(on_restore=3), "`on_restore`"),  # type: ignore[arg-type]
     "a number for a task": (lambda _: ContextPruner().prune(MESSAGES, 3), "`task`"),  # type: ignore[arg-type]
+    "a number for a hint": (lambda _: ContextPruner().prune(MESSAGES, hint=3), "`hint`"),  # type: ignore[arg-type]
+    "a number for the prices of a prune": (lambda _: ContextPruner().prune(MESSAGES, prices=3), "`prices`"),  # type: ignore[arg-type]
+    "a number for an id to restore": (lambda _: ContextPruner().restore(MESSAGES, [3]), "`ids`"),  # type: ignore[list-item]
     "texts for steps": (lambda _: ScriptedPolicy(["a"]), "`steps`"),  # type: ignore[list-item]
     "no steps": (lambda _: ScriptedPolicy(any_), "`steps`"),
     "a pause in text": (lambda _: ScriptedPolicy([], delay="1"), "`delay`"),  # type: ignore[arg-type]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 import numpy as np
 import pytest
@@ -28,7 +27,6 @@ def cut_again(
     scores: Sequence[float],
     *,
     errors: Collection[int] = (),
-    **options: Any,
 ) -> dict[int, bool]:
     """Prune results of one passage each.
 
@@ -45,11 +43,10 @@ def cut_again(
         return np.array([*scores, 0.0])
 
     monkeypatch.setattr(ResultRecord, "settle", settled)
-    for effort in READER_JUDGES:
-        monkeypatch.setitem(READER_JUDGES, effort, judged)
+    monkeypatch.setitem(READER_JUDGES, "fast", judged)
     texts = [f"{number} ".ljust(4 * size, "x") for number, size in enumerate(sizes)]
     turns = [search(number, text, is_error=number in errors) for number, text in enumerate(texts)]
-    pruner(BUDGET, **options).prune(rendered("anthropic", [*turns, search(99, "done")]))
+    pruner(BUDGET).prune(rendered("anthropic", [*turns, search(99, "done")]))
     return asked
 
 
@@ -79,17 +76,3 @@ def test_large_passages_that_would_stay_are_cut_again(
 def test_of_equal_scores_the_first_would_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     is_fine = cut_again(monkeypatch, [LARGE] * 40, [1, 2] * 20)
     assert is_fine == {number: number in (1, 3, 5, 7, 9) for number in range(40)}
-
-
-@pytest.mark.parametrize(
-    ("strategy", "effort", "is_judged"),
-    [
-        ("reader", "fast", True), ("reader", "careful", True), ("reader", "thorough", False),
-        ("age", "fast", False), ("age", "thorough", False),
-    ],
-)  # fmt: skip
-def test_only_the_reader_cuts_again(
-    strategy: str, effort: str, is_judged: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = cut_again(monkeypatch, [LARGE, 90], [2, 1], strategy=strategy, effort=effort)
-    assert bool(asked) is is_judged
