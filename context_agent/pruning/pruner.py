@@ -439,7 +439,7 @@ class _Prune:
         The original text decides whether a result is an error, because the pruned one may lack the word that says so.
         """
         results = (
-            result if result.is_error == record.source.is_error else replace(result, is_error=record.source.is_error)
+            replace(result, is_error=record.source.is_error)
             for result, record in zip(self._results, self._records, strict=True)
         )
         return [
