@@ -354,7 +354,7 @@ def _range(kind: Literal["date", "version"], found: list[tuple[WrittenAge, str]]
 def _is_denied(text: str, named: WrittenAge) -> bool:
     """Return True if a question says that it does not ask for an age, as in `not in 2019 but in 2021`."""
     denied = _DENIED.search(text, max(0, named.start - _LONGEST_SIDE), named.start)
-    return bool(denied) and bool(denied["instead"] or _CONTRAST.match(text, named.end))
+    return denied is not None and bool(denied["instead"] or _CONTRAST.match(text, named.end))
 
 
 def _named_ages(text: str) -> Iterator[WrittenAge]:
