@@ -532,6 +532,26 @@ def test_a_passage_comes_back_when_the_agent_asks_for_it_in_words_or_in_a_call(k
     assert before.report.restored == ()
 
 
+def test_conversations_that_begin_alike_are_pruned_apart() -> None:
+    """Calls of two samples of one task can have equal ids and equal results."""
+    own = pruner(strategy="age")
+    assert own.prune(rendered("openai", conversation(noises(0, 6), noises(30, 6), "done"))).report.removed
+    other = rendered("openai", conversation(noises(0, 6), "It rained.", "done"))
+    pruned = own.prune(other)
+    assert (pruned.messages, pruned.report.outcome) == (other, "within budget")
+
+
+def test_a_result_of_the_first_turn_stays_pruned_if_another_one_beside_it_changes() -> None:
+    own = pruner(strategy="age")
+    turns = [
+        [Turn(TASK, "", (Call("c0", {}, (noises(0, 12),)), Call("c1", {}, (text,))))] for text in ("Sunny.", "Rainy.")
+    ]
+    first, second = (own.prune(rendered("openai", turn)) for turn in turns)
+    assert first.report.removed
+    assert second.messages[3] == first.messages[3]
+    assert second.report.removed == ()
+
+
 def test_what_a_request_to_restore_costs_is_not_held_against_the_next_prune() -> None:
     """The server reads everything after a restored passage again, whether other passages go or not."""
     keeper = pruner(strategy="age", prices=Prices())
