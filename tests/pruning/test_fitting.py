@@ -179,6 +179,27 @@ def test_what_is_left_of_a_run_stays_if_it_fits(full: int, spare: int, rows: Col
     assert choice.names.keys() == rows | {2}
 
 
+@pytest.mark.parametrize(("spare", "rows"), [(5, {0, 1}), (6, set())])
+def test_a_run_that_is_no_larger_than_its_stub_stays_if_it_fits(spare: int, rows: Collection[int]) -> None:
+    """The third passage comes back. The run before it then takes 6 tokens to come back, but 9 by the first estimate."""
+    candidates = results([8, 8, 60], [200], [400])
+    choice = fitted(candidates, 400 + 10 + 10 + 60 + spare, full=10)
+    assert choice.names.keys() == rows | {3}
+
+
+def test_what_was_left_out_counts_as_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    others: list[Collection[int]] = []
+    refill = fitting.refill
+
+    def recorded(*arguments: Any, **options: Any) -> list[int]:
+        others.append(arguments[3])
+        return refill(*arguments, **options)
+
+    monkeypatch.setattr(fitting, "refill", recorded)
+    fitted(results([40], [20], [60], [900]), 40 + 900 + 4 * 2 + 50, full=4, removed={0})
+    assert others == [{0}, {0, 2}]
+
+
 # Brief stubs
 
 
