@@ -6,6 +6,7 @@ import re
 from math import inf
 from typing import NamedTuple
 
+from context_agent.text.conversation import without_answers
 from context_agent.text.normalization import plain
 from context_agent.text.quantities import Quantity, WrittenQuantity, counted, written_quantities
 from context_agent.text.words import key, words
@@ -57,8 +58,6 @@ _NUMBERED = re.compile(
     r" (?!(?:or|and|of|in|on|at|to|the|for|from|per|oder|und|et|ou|de|y|e|i|или|и)\b)(?P<noun>[^\W\d_]{3,20})"
 )
 """A number of things, such as `5 credits`."""
-_ANSWER = re.compile(r"^(?:assistant|ai|bot|agent): .*?(?=^(?:user|human|customer): |\Z)", re.M | re.S | re.I)
-"""An answer in a conversation."""
 _PRICE, _MASS, _LENGTH = ("money",), ("mass",), ("length", "time")
 _SIZE = ("area", "volume", "data")
 _EXTREMES = (
@@ -166,7 +165,7 @@ def asked_limits(question: str) -> tuple[Limit, ...]:
 
 def _asked(question: str) -> str:
     """Return the plain end of a question without the answers in it."""
-    return plain(_ANSWER.sub("", question)[-_QUESTION_CHARACTERS:])
+    return plain(without_answers(question)[-_QUESTION_CHARACTERS:])
 
 
 def _limit(text: str, found: WrittenQuantity) -> Limit | None:

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.retrieval.corpus import Corpus
+from context_agent.text.conversation import without_answers
 from context_agent.text.dates import days, days_of
 from context_agent.text.editions import Edition
 from context_agent.text.identifiers import Asked, asked_identifiers, identifiers
@@ -62,19 +63,20 @@ one team is asked for.
 """
 _ASKS_FOR_SEVERAL = re.compile(
     r"\b(?:compare|everyone|everybody"
-    r"|alle[nrs]?|jede[mnrs]?|sämtlichen?|beiden?|einzelnen|vergleiche|welchen \w+(?:en|[elr]n)"
+    r"|alles?|(?:aus|bei|in|mit|von|zu) allen|aller(?! (?:à|au|aux|chez|dans|de|en|voir)\b)"
+    r"|jede[mnrs]?|sämtlichen?|beiden?|einzelnen|vergleiche|welchen \w+(?:en|[elr]n)"
     r"|welche \w+(?:e[nr]|s)|welche \w+ (?:haben|hatten|sind|waren|werden|wurden|können|dürfen|müssen)"
     r"|tous|toutes|chaque|(?:les|aux|des)?quel(?:le)?s|compare[rz]"
     r"|tod[ao]s|cada|amb[ao]s|cuáles|qué \w+s|compara|quais"
     r"|tutt[ei]|ogni|entramb[ei]|quali|confronta"
-    r"|alle|elke?|ieder|welke \w+(?:en|s)|vergelijk"
+    r"|elke?|ieder|welke \w+(?:en|s)|vergelijk"
     r"|wszystki(?:e|ch|mi)|wszyscy|każd(?:y|a|e|ej|ego|ym)|któr(?:e|ych|zy)|porównaj"
     r"|všech(?:ny|na|no)?|každ(?:ý|á|é|ém|ou)|kter(?:é|ých|ými)|porovnej"
     r"|все|всех|всем|кажд(?:ый|ая|ое|ого|ой|ом|ую)|каки(?:е|х|ми)|сравни)\b"
     r"|\b(?!when\b)(\w{3,30}) (?:by|to) \1\b"
     r"|哪些|所有|全部|每[个一年月次]|すべて|全て|どの.{1,10}?が|모든|각각|비교"
 )
-"""Words for all, each, which with a plural, and compare in ten languages, and "version by version"."""
+"""Words for all, each, which with a plural, and compare in thirteen languages, and "version by version"."""
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(.*?)\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)", re.DOTALL)
 _FIELD_NAME = re.compile(r"^[ \t]*[\w-]+:", re.MULTILINE)
 _ROLE_CUES = slice(4, 6)
@@ -208,11 +210,12 @@ class AnalyzedQuestion:
 
     @cached_property
     def asks_for_several(self) -> bool:
-        """True if the question seems to ask for several documents, in one of about ten languages.
+        """True if the question seems to ask for several documents, in one of thirteen languages.
 
-        The trees and the calibration learned from `asks_many`, which knows English only.
+        The trees and the calibration learned from `asks_many`, which knows English only. Answers in a conversation do
+        not count.
         """
-        text = self.text[:ANALYZED_CHARACTERS].lower()
+        text = without_answers(self.text)[:ANALYZED_CHARACTERS].lower()
         return self.asks_many or bool(_ASKS_FOR_SEVERAL.search(text))
 
     @cached_property

@@ -139,6 +139,8 @@ def test_equal_late_interaction_keeps_the_order():
         "In welchen Ländern gibt es ein Leihgerät?",
         "Welche Dienste werden angenommen?",
         "Mehrwertsteuer: alle Sätze",
+        "Gilt die Frist in allen Ländern?",
+        "Preise aller Modelle",
         "Quels filtres donnent des lignes fines ?",
         "¿Qué productos tienen lactosa?",
         "Quali ricette si possono congelare?",
@@ -162,6 +164,9 @@ def test_several_documents_are_asked_for_in_many_languages(question):
         "Que dit la lettre ?",
         "¿Qué dice la carta?",
         "Who wrote the letter?",
+        "On which show did Alfie Allen play?",
+        "Comment aller à Kiel ?",
+        "User: Do I pay?\nAssistant: Yes, everyone does.\nUser: How much is it?",
     ],
 )
 def test_one_document_is_asked_for(question):
