@@ -135,7 +135,7 @@ class Quantity(NamedTuple):
     """The amounts of a dimension from `low` to `high` in a base unit.
 
     Attributes:
-        dimension: What the unit measures. The dimension of a bare number is what it counts (see `counted`).
+        dimension: What the unit measures. The dimension of a bare number is what it counts (see `count_dimension`).
         low: The lowest amount.
         high: The highest amount.
         beside: The keys of the words beside them, and of those in the name of their field.
@@ -149,7 +149,7 @@ class Quantity(NamedTuple):
     field: str = ""
 
 
-def counted(noun: str) -> str:
+def count_dimension(noun: str) -> str:
     """Return the dimension of a number of things, such as `credits`."""
     return f"number of {key(without_inflection(noun))}"
 
@@ -238,13 +238,13 @@ def _field_quantities(name: str, written: object) -> Iterator[Quantity]:
             amounts = [written * factor]
         if names and names[-1] in _IDENTIFIER_FIELDS:
             names = names[-1:]
-        for meaning in [dimension] if unit else sorted({counted(word) for word in names}):
+        for meaning in [dimension] if unit else sorted({count_dimension(word) for word in names}):
             yield Quantity(meaning, min(amounts), max(amounts), frozenset(map(key, names)), name)
         return
     quantities = written_quantities(value)
     if not quantities and (number := _COUNTED.fullmatch(value)):
         amount = _amount(number[1], "")
-        yield Quantity(counted(number[2]), amount, amount, frozenset(map(key, [*names, number[2]])), name)
+        yield Quantity(count_dimension(number[2]), amount, amount, frozenset(map(key, [*names, number[2]])), name)
     for one in quantities:
         around = words(value[: one.start])[-2:] + words(value[one.end :])[:3]
         beside = frozenset(map(key, [*names, *around]))

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from context_agent.text.quantities import counted, record_quantities, written_quantities
+from context_agent.text.quantities import count_dimension, record_quantities, written_quantities
 from context_agent.text.words import key
 from tests.support.growth import MOST_GROWTH, growth
 
@@ -144,7 +144,7 @@ def test_the_number_of_an_order_is_no_number_of_orders():
     for name in ("my_order_id", "order_no", "order_number"):
         (found,) = record_quantities("", {name: 1001})
         assert found.beside == {key(name.rpartition("_")[2])}
-        assert found.dimension != counted("order")
+        assert found.dimension != count_dimension("order")
 
 
 @pytest.mark.parametrize(("length", "amounts"), [(200, [5]), (201, [])])

@@ -25,6 +25,7 @@ import numpy as np
 from context_agent._support.onnx import PairModel
 from context_agent.errors import CorpusError
 from context_agent.harness.policy import Assessment
+from context_agent.policies.bridge.amounts import Amounts
 from context_agent.policies.bridge.candidates import (
     AnalyzedPassage,
     ChunkCandidate,
@@ -36,7 +37,6 @@ from context_agent.policies.bridge.candidates import (
 from context_agent.policies.bridge.editions import Editions
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.groups import with_comparisons, with_feedback
-from context_agent.policies.bridge.limits import Limits
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.named_fields import NamedFields
 from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
@@ -140,7 +140,7 @@ class BridgeActor:
         self._expansion = Expansion(self.notes)
         self._novelty = Novelty(self.notes)
         self._editions = Editions.of(self.notes)
-        self._limits = Limits.of(self.notes)
+        self._amounts = Amounts.of(self.notes)
         self._fields = NamedFields(self.notes)
         self._sources: dict[int, tuple[int, int]] = {}
         """The hop and the number of the lookup, by the index of a call of the last turn."""
@@ -291,8 +291,8 @@ class BridgeActor:
                     candidate = replace(candidate, edition=place)
                 self.notes.add(candidate)
                 self._fields.read(block.hit.chunk.metadata)
-                if self._limits:
-                    self._limits.read(block.id, block.body, block.hit.chunk.metadata)
+                if self._amounts:
+                    self._amounts.read(block.id, block.body, block.hit.chunk.metadata)
         if len(self.notes) > before:
             self._scores = self._novelty.discounted(self.judgment.scores())
             if self._turns == 1 and self._effort.readings:
@@ -326,8 +326,8 @@ class BridgeActor:
             self._scores = self._fields.reordered(self._scores)
             if self._editions:
                 self._scores = self._editions.reordered(self._scores)
-            if self._limits:
-                self._scores = self._limits.reordered(self._scores)
+            if self._amounts:
+                self._scores = self._amounts.reordered(self._scores)
 
     def _finding(self, block: Block) -> Finding:
         search, shown = self._numbers.get(block.call, (-1, 0))

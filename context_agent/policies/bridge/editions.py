@@ -10,23 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-import numpy as np
-
-from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, Floats, Notes
+from context_agent.policies.bridge.candidates import Floats, Notes
 from context_agent.policies.bridge.networks import document_rows
+from context_agent.policies.bridge.score_exchange import BEST_TEXTS, MOST_LIFTED, descending, relevant_rows
 from context_agent.text.asked_editions import AgeRange, AskedEditions, asked_editions
 from context_agent.text.editions import Edition
-from context_agent.text.words import KEY_LENGTH, key
 
 BEST_DOCUMENTS = 5
 """How many of the best documents tell which series the question is about."""
 SEARCHED_SERIES, ROUNDS = 2, 3
 """How many series are searched for other editions, and in how many turns."""
-BEST_TEXTS, SAME_COVERAGE = 5, 0.75
-"""A text is relevant if it has this share of the question's words that the best text has.
-
-If one edition is asked for, only the first texts of the series by score are compared with.
-"""
 GENERAL_WORDS = frozenset(
     "agreed attend change contain decide decision discuss entry happen include meet meeting mention new note report"
     " write written wrote".split()
@@ -38,8 +31,6 @@ DIRECTIONS = ("from", "to")
 """Words that give the order of a title a meaning, as in `Trains from Bonn to Rome`."""
 NEAR_SCORE = 0.05
 """The share of the best score that a relevant text has, if the titles do not say that the texts are a series."""
-MOST_LIFTED = 4
-"""Maximum number of texts of a time or of some versions whose score rises to the best one of their series."""
 YEARS_BEYOND, RELEASES_BEYOND = 3, (1, 2, 3, 5, 8, 13)
 """How far beyond the editions that were seen the searches look."""
 MONTHS = (
@@ -48,8 +39,6 @@ MONTHS = (
 )  # fmt: skip
 MOST_NAMES = 12
 """Maximum number of months, years or versions of a range that a search names."""
-_SHORTEST_STEM = 4
-"""The number of letters that a word must have without its ending."""
 Series = tuple[str, str]
 """The words and the kind of a series."""
 
@@ -140,7 +129,7 @@ class Editions:
                 first = [*relevant, *inside] if self._asked.which else [inside[0], by_score[0], *lifted, *inside]
             order = list(dict.fromkeys([*first, *by_score]))
             level = 1 + max((order.index(row) for row in lifted), default=0)
-            scores[order] = falling(scores[rows], level)
+            scores[order] = descending(scores[rows], level)
         return scores
 
     def _inside(self, rows: list[int]) -> list[int]:
@@ -253,59 +242,6 @@ class Editions:
                 f"{first}.{second + ahead}" * (second + ahead >= 0),
                 f"{first + ahead}.0 {first + ahead}" * (first + ahead >= 0),
             )
-
-
-def relevant_rows(
-    notes: Notes, by_score: list[int], said: frozenset[str], compared: int | None = BEST_TEXTS
-) -> list[int]:
-    """Return the rows that cover the question about as well as the best ones do.
-
-    The scores cannot tell, because they lower texts that are like a better one.
-
-    Args:
-        notes: The candidates.
-        by_score: The rows, those with the highest scores first.
-        said: Words of the question that do not count.
-        compared: How many of the first rows are the best ones. By default, a few. If it is None, all.
-    """
-    said_keys = frozenset(map(key, said))
-    weights = np.where([one in said_keys for one in notes.question.keys], 0, notes.question.weight)
-    covered = [float(_coverage(notes.question, notes.candidates[row].passage) @ weights) for row in by_score]
-    least = SAME_COVERAGE * max(covered[:compared], default=0.0)
-    return [row for row, one in zip(by_score, covered, strict=True) if one >= least]
-
-
-def _coverage(question: AnalyzedQuestion, passage: AnalyzedPassage) -> Floats:
-    """Return how well a passage covers each term, shape (n_terms,).
-
-    A short word also counts if it has another ending, as `siana` for `siano`. Its key has the ending, so the keys
-    differ. A number or a version only counts as a whole. The keys of long ones have only their first digits.
-    """
-    texts = f"{passage.padded} {' '.join(passage.title_words)} "
-    covered, renoted = question.coverage(passage), question.renoted_keys(passage)
-    for row, term in enumerate(question.terms):
-        if any(map(str.isdecimal, term)):
-            covered[row] *= f" {term} " in texts or question.keys[row] in renoted
-        elif len(stem := _short_stem(term)) >= _SHORTEST_STEM and f" {stem}" in texts:
-            covered[row] = 1
-    return covered
-
-
-def _short_stem(term: str) -> str:
-    """Return the first letters of a word, which other forms of it have, too: 4 of 5, 5 of 6 or 7, and otherwise 6."""
-    return term[: min(len(term) - 1, KEY_LENGTH - (len(term) <= KEY_LENGTH + 1))]
-
-
-def falling(scores: Floats, level: int = 1) -> Floats:
-    """Return the scores from the highest to the lowest. Of equal scores, each becomes a little higher than the next.
-
-    The first `level` scores count as equal to the highest one.
-    """
-    rising = np.sort(scores)
-    rising[len(rising) - level :] = rising[-1]
-    for place in range(1, len(rising)):
-        rising[place] = max(rising[place], np.nextafter(rising[place - 1], np.inf))
-    return rising[::-1]
 
 
 def _dates_of(named: AgeRange) -> Iterator[str]:

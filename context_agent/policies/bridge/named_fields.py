@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from context_agent.policies.bridge.candidates import Floats, Notes
-from context_agent.policies.bridge.editions import MOST_LIFTED, falling, relevant_rows
+from context_agent.policies.bridge.score_exchange import MOST_LIFTED, descending, relevant_rows
 from context_agent.text.quantities import inner_fields
 from context_agent.text.words import key, words
 
@@ -60,7 +60,7 @@ class NamedFields:
             return scores
         scores = scores.copy()
         order = sorted(rows, key=lambda row: -weights[row])
-        scores[order] = falling(scores[rows], min(list(weights.values()).count(most), MOST_LIFTED))
+        scores[order] = descending(scores[rows], min(list(weights.values()).count(most), MOST_LIFTED))
         return scores
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from context_agent.policies.bridge.candidates import AnalyzedPassage, analyze_question
 from context_agent.policies.bridge.editions import MONTHS as EVERY
-from context_agent.policies.bridge.editions import Editions, falling, relevant_rows
+from context_agent.policies.bridge.editions import Editions
 from context_agent.text.editions import edition
 
 
@@ -250,14 +250,3 @@ def test_texts_of_the_last_two_are_relevant_if_they_cover_as_much_as_the_best_of
     texts = [(f"Minutes 2021-0{4 + row % 2}-05", "Rain.", str(row)) for row in range(5)]
     texts.append(("Minutes 2021-04-05", "Rain and snow."))
     assert order("rain and snow in the last two minutes", *texts)[0] == 5
-
-
-def test_the_first_scores_of_a_level_become_nearly_equal():
-    above = np.nextafter(3, 4)
-    assert falling(np.array([1.0, 3.0, 2.0])).tolist() == [3, 2, 1]
-    assert falling(np.array([1.0, 3.0, 2.0]), 2).tolist() == [above, 3, 1]
-
-
-def test_of_no_texts_none_is_relevant():
-    notes = SimpleNamespace(question=analyze_question("rain", lambda terms: np.ones(len(terms))), candidates=[])
-    assert relevant_rows(notes, [], frozenset()) == []

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
+from context_agent.policies.bridge.amounts import Amounts
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
-from context_agent.policies.bridge.limits import Limits
 from context_agent.testing import HashEmbedder
 
 NAMES = "Tarn Fell Moss Drift Ridge Brook Heath Crag".split()
@@ -134,14 +134,14 @@ def test_a_rule_keeps_its_place():
 
 
 def found(question, *texts):
-    """The limits of a question whose search found these texts. If it sets none, None."""
+    """The amounts of a question whose search found these texts. If it asks for none, None."""
     notes = Notes.of(question, WordWeights(MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())))
     for number, text in enumerate(texts):
         notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage("", text), 10, 0))
-    if limits := Limits.of(notes):
+    if amounts := Amounts.of(notes):
         for number, text in enumerate(texts):
-            limits.read(f"{number}_0", text, {})
-    return limits
+            amounts.read(f"{number}_0", text, {})
+    return amounts
 
 
 def test_a_question_without_a_limit_has_none():

@@ -1,4 +1,4 @@
-"""The limits that a question sets for amounts, such as `under 50 euros`, and words such as `cheapest`.
+"""The amounts that a question asks for, within limits such as `under 50 euros` or by words such as `cheapest`.
 
 A search by words or by meaning cannot compare numbers. So records that are within the limits exchange their places
 with those that are about as relevant and outside, and those with the lowest price come first for `cheapest`. Other
@@ -11,14 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import Self
 
 from context_agent.policies.bridge.candidates import Floats, Notes
-from context_agent.policies.bridge.editions import falling, relevant_rows
-from context_agent.text.asked_limits import Extreme, Limit, asked_extreme, asked_limits
+from context_agent.policies.bridge.score_exchange import descending, relevant_rows
+from context_agent.text.asked_amounts import Extreme, Limit, asked_extreme, asked_limits
 from context_agent.text.quantities import MONEY_FIELDS, Quantity, record_quantities
 from context_agent.text.words import key, words
 
 
-class Limits:
-    """The limits in the question of one episode, and the quantities of the records that it found."""
+class Amounts:
+    """The amounts that the question of one episode asks for, and the quantities of the records that it found."""
 
     def __init__(self, notes: Notes, limits: Sequence[Limit], extreme: Extreme | None) -> None:
         self._notes = notes
@@ -33,7 +33,7 @@ class Limits:
 
     @classmethod
     def of(cls, notes: Notes) -> Self | None:
-        """Return the limits in the question of the notes. If it sets none and asks for no extreme, return None."""
+        """Return the amounts for the question of the notes. If it asks for none, return None."""
         limits, extreme = asked_limits(notes.question.text), asked_extreme(notes.question.text)
         return cls(notes, limits, extreme) if limits or extreme else None
 
@@ -59,7 +59,7 @@ class Limits:
         places = {row: (-self._fit(stated[row]), amounts.get(row, 0.0)) for row in rows}
         scores = scores.copy()
         if len(set(places.values())) > 1:
-            scores[sorted(rows, key=places.__getitem__)] = falling(scores[rows])
+            scores[sorted(rows, key=places.__getitem__)] = descending(scores[rows])
         return scores
 
     def _matters(self, stated: Sequence[Quantity]) -> bool:

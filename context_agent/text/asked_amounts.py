@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from context_agent.text.conversation import without_answers
 from context_agent.text.normalization import plain
-from context_agent.text.quantities import Quantity, WrittenQuantity, counted, written_quantities
+from context_agent.text.quantities import Quantity, WrittenQuantity, count_dimension, written_quantities
 from context_agent.text.words import key, words
 
 _QUESTION_CHARACTERS = 2_000
@@ -159,7 +159,7 @@ def asked_limits(question: str) -> tuple[Limit, ...]:
     for one in _NUMBERED.finditer(text):
         if one.start() not in taken:
             number = float(one["number"].replace(",", ""))
-            written.append(WrittenQuantity(*one.span("number"), counted(one["noun"]), number, number, False))
+            written.append(WrittenQuantity(*one.span("number"), count_dimension(one["noun"]), number, number, False))
     return tuple(limit for found in sorted(written) if (limit := _limit(text, found)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.asked_limits import asked_extreme, asked_limits
+from context_agent.text.asked_amounts import asked_extreme, asked_limits
 from context_agent.text.quantities import Quantity
 from context_agent.text.words import key
 from tests.support.growth import MOST_GROWTH, growth
