@@ -20,7 +20,6 @@ reported as a notice, and the rest is read.
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -34,6 +33,7 @@ from context_agent.retrieval.loaders.reader_choice import READERS, Reader, read_
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, identifier, with_day
 from context_agent.retrieval.loaders.report import LoadReport, Notice, kind_of
 from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, opened
+from context_agent.retrieval.loaders.unique_ids import UniqueIds
 from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
@@ -77,11 +77,11 @@ def load(
     require_type(report, "report", (LoadReport, type(None)), "a LoadReport")
     options = options or LoadOptions()
     report = report if report is not None else LoadReport()
-    register = _Register(report)
+    ids = UniqueIds(report)
     users: dict[str, dict[str, str]] = {}
     for source in expand(sources, report, readers, ignore=not options.no_ignore):
         for document in _read(source, options, report, readers, users):
-            if admitted := register.admit(document, source):
+            if admitted := ids.admit(document, source):
                 report.documents += 1
                 yield admitted
 
@@ -134,53 +134,3 @@ def _beginning_of_ids(source: SourceFile) -> str:
     """Return the text with which the ids of the source's documents begin. Rows may have any id."""
     has_rows = not _ROW_FILES.isdisjoint(map(str.lower, PurePath(source.path).suffixes))
     return "" if has_rows else identifier(source.path)
-
-
-class _Register:
-    """The ids and digests of earlier documents. It takes about 200 bytes for each document."""
-
-    def __init__(self, report: LoadReport) -> None:
-        self._report = report
-        self._contents: set[tuple[str, bytes]] = set()
-        self._copies: dict[str, int] = {}
-        self._renaming: set[str] = set()
-        """The sources of which a notice says that documents are renamed."""
-
-    def admit(self, document: Document, source: SourceFile) -> Document | None:
-        """Return the document under a unique id. If it repeats an earlier one, return None."""
-        digest = _digest(document)
-        identifier = document.id or digest[:8].hex()
-        if (identifier, digest) in self._contents:
-            self._report.duplicates += 1
-            return None
-        self._contents.add((identifier, digest))
-        fresh = self._fresh(identifier)
-        if fresh == identifier:
-            return document if document.id else replace(document, id=identifier)
-        if source.name not in self._renaming:  # tables often number their rows from 1, so all of them may repeat ids
-            self._renaming.add(source.name)
-            self._report.note(
-                source.name,
-                f"the id {identifier!r} belongs to another document, so this one is renamed to {fresh!r}. Other "
-                "repeated ids of this source are changed likewise.",
-            )
-        return replace(document, id=fresh)
-
-    def _fresh(self, name: str) -> str:
-        """Return `name` if no document has it, or else the name with the next unused number."""
-        number = self._copies.get(name, 0) + 1
-        while number > 1 and f"{name}~{number}" in self._copies:
-            number += 1
-        self._copies[name] = number
-        fresh = name if number == 1 else f"{name}~{number}"
-        self._copies.setdefault(fresh, 1)
-        return fresh
-
-
-def _digest(document: Document) -> bytes:
-    """Return a digest of title, text and metadata. The length precedes each part, so the parts cannot be confused."""
-    state = hashlib.blake2b(digest_size=16)
-    for part in (document.title, document.text, repr(sorted(document.metadata.items()))):
-        data = part.encode("utf-8", "surrogatepass")
-        state.update(len(data).to_bytes(8, "big") + data)
-    return state.digest()

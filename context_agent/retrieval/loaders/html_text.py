@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from context_agent.retrieval.loaders.html_tags import NO_TEXT, Tag, tags, unescaped
 from context_agent.retrieval.loaders.navigation import Navigation, Restored
-from context_agent.retrieval.loaders.reading import meaningful_title
+from context_agent.retrieval.loaders.titles import meaningful_title
 
 MOST_PARTS = 100_000
 """Maximum number of pieces of a page's text before they are joined."""

@@ -11,8 +11,9 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders.definitions import LONGEST_NAME
 from context_agent.retrieval.loaders.headings import marked_headings
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
-from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, placed_title, storable
+from context_agent.retrieval.loaders.reading import Reading, content, decoded, document, storable
 from context_agent.retrieval.loaders.text_files import TITLE_SEARCH_CHARACTERS, markdown_title
+from context_agent.retrieval.loaders.titles import placed_title
 from context_agent.types import Document
 
 CELL_VALUES = 16

@@ -14,7 +14,8 @@ from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import heading_captions
 from context_agent.retrieval.loaders.pdf_headings import PrintedSizes, page_starts, pdf_headings
 from context_agent.retrieval.loaders.pdf_objects import entry, resolved, stream_size
-from context_agent.retrieval.loaders.reading import SAVE_AGAIN, Reading, document, meaningful_title, named
+from context_agent.retrieval.loaders.reading import SAVE_AGAIN, Reading, document, named
+from context_agent.retrieval.loaders.titles import meaningful_title
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.types import Document
 

@@ -18,15 +18,8 @@ from context_agent.retrieval.loaders.headings import (
 )
 from context_agent.retrieval.loaders.html_text import declared_charset, page_text, read_page
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
-from context_agent.retrieval.loaders.reading import (
-    LeftOutError,
-    Reading,
-    content,
-    decoded,
-    document,
-    placed_title,
-    storable,
-)
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document, storable
+from context_agent.retrieval.loaders.titles import placed_title
 from context_agent.retrieval.loaders.turns import conversation
 from context_agent.retrieval.loaders.whatsapp import read_turns
 from context_agent.text.fences import without_fenced

@@ -28,12 +28,11 @@ from context_agent.retrieval.loaders.reading import (
     SAVE_AGAIN,
     Reading,
     document,
-    meaningful_title,
     named,
     one_line,
-    placed_title,
     storable,
 )
+from context_agent.retrieval.loaders.titles import meaningful_title, placed_title
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events
 from context_agent.types import Document, MetadataValue

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from context_agent.retrieval.loaders import load
-from context_agent.retrieval.loaders.reading import meaningful_title
+from context_agent.retrieval.loaders.titles import meaningful_title
 
 
 @pytest.mark.parametrize(
