@@ -142,16 +142,16 @@ class BridgeActor:
         self._editions = Editions.of(self.notes)
         self._amounts = Amounts.of(self.notes)
         self._fields = NamedFields(self.notes)
-        self._sources: dict[int, tuple[int, int]] = {}
-        """The hop and the number of the lookup, by the index of a call of the last turn."""
-        self._numbers: dict[int, tuple[int, int]] = {}
-        """The number of the search, and of the hits that it showed before, by the index of a call of the last turn."""
+        self._lookup_of_call: dict[int, tuple[int, int]] = {}
+        """For each call of the last turn that looks a name up, by its index: the hop, and the number of the lookup."""
+        self._search_of_call: dict[int, tuple[int, int]] = {}
+        """For each search of the last turn, by its index: its number, and how many hits it showed in earlier turns."""
         self._searches = self._turns = self._pages = self._readings = 0
         self._typical = 0, TYPICAL_TOKENS
         """The number of candidates, and the tokens of their typical chunk."""
         self._scores = np.zeros(0, dtype=np.float32)
         """The scores of the candidates, by row of the notes."""
-        self._ending = False
+        self._concluded = False
         self._deciding = threading.Lock()
 
     @property
@@ -182,7 +182,7 @@ class BridgeActor:
             return ()
         try:
             with contextlib.suppress(CorpusError):
-                self._read(view)
+                self._add_shown(view)
                 self._conclude()
             return self.ranking(view)
         finally:
@@ -211,9 +211,9 @@ class BridgeActor:
     def _decide(self, view: View) -> Action:
         with self._deciding:
             known = len(self.notes)
-            self._read(view)
-            if not self._ending:
-                if calls := self._searches_of(view, known):
+            self._add_shown(view)
+            if not self._concluded:
+                if calls := self._turn_calls(view, known):
                     self._turns += 1
                     return Action(calls=calls)
                 self._conclude()
@@ -221,7 +221,35 @@ class BridgeActor:
                     return Action(calls=edits)
             return Action(ranking=self.ranking(view))
 
-    def _searches_of(self, view: View, known: int) -> tuple[ToolCall, ...]:
+    def _add_shown(self, view: View) -> None:
+        """Add the blocks that the last turn showed, and score all candidates again."""
+        before = len(self.notes)
+        for block in view.latest:
+            if isinstance(block, Block) and block.id not in self.notes.rows:
+                passage = self._policy.passages(block.hit.chunk.title, block.body)
+                hop, lookup = self._lookup_of_call.get(block.call, (0, -1))
+                finding = self._finding(block)
+                candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
+                if self._editions:
+                    metadata = block.hit.chunk.metadata
+                    place = edition(passage.heading, block.body, metadata, block.document_id)
+                    candidate = replace(candidate, edition=place)
+                self.notes.add(candidate)
+                self._fields.read(block.hit.chunk.metadata)
+                if self._amounts:
+                    self._amounts.read(block.id, block.body, block.hit.chunk.metadata)
+        if len(self.notes) > before:
+            self._scores = self._novelty.discounted(self.judgment.scores())
+            if self._turns == 1 and self._effort.readings:
+                self.judgment.read_alone()
+
+    def _finding(self, block: Block) -> Finding:
+        search, shown = self._search_of_call.get(block.call, (-1, 0))
+        hit = block.hit
+        dense, sparse = (math.nan if score is None else score for score in (hit.dense, hit.sparse))
+        return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
+
+    def _turn_calls(self, view: View, known: int) -> tuple[ToolCall, ...]:
         """Return the next searches and the prunes that make room for them.
 
         If the search should end, return no calls. The first `known` candidates were there before the last turn.
@@ -239,6 +267,101 @@ class BridgeActor:
         ):
             return ()
         return self.next_searches(view) or self._after_reading(view)
+
+    def opening(self, view: View) -> tuple[ToolCall, ...]:
+        """Return the searches of the first turn.
+
+        They search for the question, for its names, and for its content words alone.
+        """
+        question, small = self.notes.question, view.budget.window < SMALL_WINDOW
+        names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
+        calls = [self._page]
+        calls += [search_call(name, SMALL_LIMIT if small else ENTITY_LIMIT) for name in names]
+        if question.terms and not small:
+            calls.append(search_call(" ".join((*question.terms, *months_in_digits(question.text))), KEYWORDS_LIMIT))
+        self._pages = 1
+        return self.numbered(calls[: self._effort.searches], {})
+
+    def _edition_searches(self, view: View) -> tuple[ToolCall, ...]:
+        """Return searches for the asked editions of a series and the prunes that make room for them.
+
+        If the question asks for no such edition, return no calls.
+        """
+        searches_left = self._effort.searches - self._searches
+        if not self._editions or self._turns >= self._effort.turns or searches_left <= 0 or not self._unseen():
+            return ()
+        calls = [search_call(query, EDITION_LIMIT) for query in self._editions.queries(self._scores)[:searches_left]]
+        calls = calls[: self.affordable(view, calls)]
+        edits = self._make_room(view, calls) if calls else ()
+        return (*edits, *self.numbered(calls, {}, len(edits)))
+
+    def next_searches(self, view: View) -> tuple[ToolCall, ...]:
+        """Return the search for the question's next page and the most promising lookups.
+
+        The prunes that make room for them are also returned.
+        """
+        effort, small = self._effort, view.budget.window < SMALL_WINDOW
+        searches_left = effort.searches - self._searches
+        if not len(self.notes) or not self._unseen() or self._turns >= effort.turns or searches_left <= 0:
+            return ()
+        pages = PAGES + MORE_PAGES * self._asks_for_several
+        paging = self._pages < (SMALL_PAGES if small else pages)
+        calls = [self._page] if paging else []
+        lookups, features = self.promising_lookups()
+        most = min(searches_left, SMALL_LOOKUPS if small else LOOKUPS + len(calls)) - len(calls)
+        limit = SMALL_LIMIT if small else LOOKUP_LIMIT
+        calls += [search_call(lookup.query(self.notes), limit) for lookup in lookups[: max(0, most)]]
+        calls = calls[: self.affordable(view, calls)]
+        if not calls:
+            return ()
+        self._pages += paging
+        edits = self._make_room(view, calls)
+        sources = {}
+        for index, lookup in enumerate(lookups[: len(calls) - paging]):
+            hop = self.notes.candidates[lookup.parent].hop + 1
+            sources[len(edits) + paging + index] = (hop, len(self.lookups))
+            self.lookups.append((lookup, features[index]))
+        return (*edits, *self.numbered(calls, sources, len(edits)))
+
+    def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
+        """If no search is promising, let the reader read the best candidates.
+
+        With the new scores, other searches may be promising.
+        """
+        if self._effort.readings <= self._readings:
+            return ()
+        self._readings += 1
+        self._scores = self._novelty.discounted(self.judgment.read(self._scores))
+        return self.next_searches(view)
+
+    def promising_lookups(self) -> tuple[list[Lookup], Floats]:
+        """Return the promising lookups that were not made yet, best first, with their features.
+
+        Each name occurs once.
+        """
+        lookups, features = self._expansion.lookups(self._scores, {lookup for lookup, _ in self.lookups})
+        scorer = self._policy.scorer
+        promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
+        best: dict[str, int] = {}
+        for index in np.argsort(-promise, kind="stable"):
+            if promise[index] >= MIN_PROMISE:
+                best.setdefault(lookups[index].bare, int(index))
+        rows = list(best.values())
+        return [lookups[row] for row in rows], features[rows]
+
+    def numbered(
+        self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]], first: int = 0
+    ) -> tuple[ToolCall, ...]:
+        """Number the searches, and return them.
+
+        The calls start at index `first` of the turn. Only the first call can be a page of the question.
+        """
+        self._search_of_call = {first + index: (self._searches + index, 0) for index in range(len(calls))}
+        if calls and calls[0] == self._page:
+            self._search_of_call[first] = (0, (self._pages - 1) * QUESTION_LIMIT)
+        self._searches += len(calls)
+        self._lookup_of_call = sources
+        return tuple(calls)
 
     def _asks_about_names(self) -> bool:
         """Return True if names may lead to the answer.
@@ -276,28 +399,6 @@ class BridgeActor:
         documents = len({candidate.document_id for candidate in self.notes.candidates})
         return not self._asks_for_several and (wanted <= Effort().ranking or documents >= wanted)
 
-    def _read(self, view: View) -> None:
-        """Add the blocks that the last turn showed, and score all candidates again."""
-        before = len(self.notes)
-        for block in view.latest:
-            if isinstance(block, Block) and block.id not in self.notes.rows:
-                passage = self._policy.passages(block.hit.chunk.title, block.body)
-                hop, lookup = self._sources.get(block.call, (0, -1))
-                finding = self._finding(block)
-                candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
-                if self._editions:
-                    metadata = block.hit.chunk.metadata
-                    place = edition(passage.heading, block.body, metadata, block.document_id)
-                    candidate = replace(candidate, edition=place)
-                self.notes.add(candidate)
-                self._fields.read(block.hit.chunk.metadata)
-                if self._amounts:
-                    self._amounts.read(block.id, block.body, block.hit.chunk.metadata)
-        if len(self.notes) > before:
-            self._scores = self._novelty.discounted(self.judgment.scores())
-            if self._turns == 1 and self._effort.readings:
-                self.judgment.read_alone()
-
     def _found_better(self, known: int) -> bool:
         """Return True if one of the best documents is new, that is, not among the first `known` candidates.
 
@@ -310,125 +411,6 @@ class BridgeActor:
         before = {candidate.document_id for candidate in candidates[:known]}
         best = document_rows(self.notes, self._scores)[:count]
         return any(candidates[row].document_id not in before for row in best)
-
-    def _conclude(self) -> None:
-        """Compute the scores of the final ranking."""
-        if not self._ending:
-            self._ending = True
-            scores = self.judgment.ranking_scores(self._scores, self._effort.compared)
-            self._scores = self._novelty.discounted(scores)
-            fed = with_feedback(self.notes, scores, self._scores)
-            if fed is not scores:
-                self._scores = self._novelty.discounted(fed)
-            if self._asks_for_several and self._effort.readings and len(fed):
-                late = self.judgment.late_interaction(fed, COMPARED_FOR_SEVERAL)
-                self._scores = self._novelty.discounted(with_comparisons(self.notes, fed, self._scores, late))
-            self._scores = self._fields.reordered(self._scores)
-            if self._editions:
-                self._scores = self._editions.reordered(self._scores)
-            if self._amounts:
-                self._scores = self._amounts.reordered(self._scores)
-
-    def _finding(self, block: Block) -> Finding:
-        search, shown = self._numbers.get(block.call, (-1, 0))
-        hit = block.hit
-        dense, sparse = (math.nan if score is None else score for score in (hit.dense, hit.sparse))
-        return Finding(search, shown + hit.rank - 1, hit.score, dense, sparse)
-
-    def opening(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the searches of the first turn.
-
-        They search for the question, for its names, and for its content words alone.
-        """
-        question, small = self.notes.question, view.budget.window < SMALL_WINDOW
-        names = question.entities[: SMALL_ENTITIES if small else ENTITIES]
-        calls = [self._page]
-        calls += [search_call(name, SMALL_LIMIT if small else ENTITY_LIMIT) for name in names]
-        if question.terms and not small:
-            calls.append(search_call(" ".join((*question.terms, *months_in_digits(question.text))), KEYWORDS_LIMIT))
-        self._pages = 1
-        return self.counted(calls[: self._effort.searches], {})
-
-    def _edition_searches(self, view: View) -> tuple[ToolCall, ...]:
-        """Return searches for the asked editions of a series and the prunes that make room for them.
-
-        If the question asks for no such edition, return no calls.
-        """
-        searches_left = self._effort.searches - self._searches
-        if not self._editions or self._turns >= self._effort.turns or searches_left <= 0 or not self._unseen():
-            return ()
-        calls = [search_call(query, EDITION_LIMIT) for query in self._editions.queries(self._scores)[:searches_left]]
-        calls = calls[: self.affordable(view, calls)]
-        edits = self._make_room(view, calls) if calls else ()
-        return (*edits, *self.counted(calls, {}, len(edits)))
-
-    def next_searches(self, view: View) -> tuple[ToolCall, ...]:
-        """Return the search for the question's next page and the most promising lookups.
-
-        The prunes that make room for them are also returned.
-        """
-        effort, small = self._effort, view.budget.window < SMALL_WINDOW
-        searches_left = effort.searches - self._searches
-        if not len(self.notes) or not self._unseen() or self._turns >= effort.turns or searches_left <= 0:
-            return ()
-        pages = PAGES + MORE_PAGES * self._asks_for_several
-        paging = self._pages < (SMALL_PAGES if small else pages)
-        calls = [self._page] if paging else []
-        lookups, features = self.promising_lookups()
-        most = min(searches_left, SMALL_LOOKUPS if small else LOOKUPS + len(calls)) - len(calls)
-        limit = SMALL_LIMIT if small else LOOKUP_LIMIT
-        calls += [search_call(lookup.query(self.notes), limit) for lookup in lookups[: max(0, most)]]
-        calls = calls[: self.affordable(view, calls)]
-        if not calls:
-            return ()
-        self._pages += paging
-        edits = self._make_room(view, calls)
-        sources = {}
-        for index, lookup in enumerate(lookups[: len(calls) - paging]):
-            hop = self.notes.candidates[lookup.parent].hop + 1
-            sources[len(edits) + paging + index] = (hop, len(self.lookups))
-            self.lookups.append((lookup, features[index]))
-        return (*edits, *self.counted(calls, sources, len(edits)))
-
-    def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
-        """If no search is promising, let the reader read the best candidates.
-
-        With the new scores, other searches may be promising.
-        """
-        if self._effort.readings <= self._readings:
-            return ()
-        self._readings += 1
-        self._scores = self._novelty.discounted(self.judgment.read(self._scores))
-        return self.next_searches(view)
-
-    def promising_lookups(self) -> tuple[list[Lookup], Floats]:
-        """Return the promising lookups that were not made yet, best first, with their features.
-
-        Each name occurs once.
-        """
-        lookups, features = self._expansion.lookups(self._scores, {lookup for lookup, _ in self.lookups})
-        scorer = self._policy.scorer
-        promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
-        best: dict[str, int] = {}
-        for index in np.argsort(-promise, kind="stable"):
-            if promise[index] >= MIN_PROMISE:
-                best.setdefault(lookups[index].bare, int(index))
-        rows = list(best.values())
-        return [lookups[row] for row in rows], features[rows]
-
-    def counted(
-        self, calls: Sequence[ToolCall], sources: dict[int, tuple[int, int]], first: int = 0
-    ) -> tuple[ToolCall, ...]:
-        """Number the searches, and return them.
-
-        The calls start at index `first` of the turn. Only the first call can be a page of the question.
-        """
-        self._numbers = {first + index: (self._searches + index, 0) for index in range(len(calls))}
-        if calls and calls[0] == self._page:
-            self._numbers[first] = (0, (self._pages - 1) * QUESTION_LIMIT)
-        self._searches += len(calls)
-        self._sources = sources
-        return tuple(calls)
 
     def affordable(self, view: View, calls: Sequence[ToolCall]) -> int:
         """Return how many of the calls fit in the context.
@@ -520,6 +502,30 @@ class BridgeActor:
     def _id_tokens(self) -> int:
         longest = max((len(candidate.id) for candidate in self.notes.candidates[-20:]), default=20)
         return int(longest / ID_CHARACTERS) + 3
+
+    def _conclude(self) -> None:
+        """Compute the scores of the final ranking, once.
+
+        The trees score the candidates. Then come the rules for questions that ask for an order of their own. Each rule
+        starts from the scores of the one before. Repeats get low scores before the rules for fields, editions and
+        amounts, because these raise some repeats again.
+        """
+        if self._concluded:
+            return
+        self._concluded = True
+        scores = self.judgment.ranking_scores(self._scores, self._effort.compared)
+        self._scores = self._novelty.discounted(scores)
+        fed = with_feedback(self.notes, scores, self._scores)
+        if fed is not scores:
+            self._scores = self._novelty.discounted(fed)
+        if self._asks_for_several and self._effort.readings and len(fed):
+            late = self.judgment.late_interaction(fed, COMPARED_FOR_SEVERAL)
+            self._scores = self._novelty.discounted(with_comparisons(self.notes, fed, self._scores, late))
+        self._scores = self._fields.reordered(self._scores)
+        if self._editions:
+            self._scores = self._editions.reordered(self._scores)
+        if self._amounts:
+            self._scores = self._amounts.reordered(self._scores)
 
     def score_of(self, chunk_id: str) -> float:
         """Return the latest score of a chunk. If the chunk was not seen, return 0."""

@@ -53,7 +53,7 @@ def _coverage(question: AnalyzedQuestion, passage: AnalyzedPassage) -> Floats:
     covered, renoted = question.coverage(passage), question.renoted_keys(passage)
     for row, term in enumerate(question.terms):
         if any(map(str.isdecimal, term)):
-            covered[row] *= f" {term} " in texts or question.keys[row] in renoted
+            covered[row] = f" {term} " in texts or question.keys[row] in renoted
         elif len(stem := _short_stem(term)) >= _SHORTEST_STEM and f" {stem}" in texts:
             covered[row] = 1
     return covered

@@ -123,7 +123,7 @@ class SearchingActor(BridgeActor):
             affordable = self.affordable(view, calls)
             if affordable == len(calls):
                 break
-        return self.counted(calls[: max(1, affordable)], {})
+        return self.numbered(calls[: max(1, affordable)], {})
 
     def next_searches(self, view: View) -> tuple[ToolCall, ...]:
         """Return no searches, because all lookups are in the first action."""
