@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from context_agent.harness.profile import profile
+from context_agent.harness.profile import named_profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.loaders import load
@@ -38,7 +38,7 @@ def main() -> None:
     corpus = MemoryCorpus(load(folder / "corpus.jsonl.gz"), embedder="static")
     tasks = load_tasks(folder / "queries.train.jsonl")
     drawn = random.Random(options.seed).sample(tasks, min(options.tasks, len(tasks)))
-    chosen = profile(options.profile)
+    chosen = named_profile(options.profile)
     oracle = OracleSettings(pace=options.pace or None, prune_at=options.prune_at, noise=options.noise)
     expert = (
         oracle_expert(settings=oracle, profile=chosen)

@@ -36,8 +36,7 @@ from context_agent.harness.episode_run import (
     drive_all,
 )
 from context_agent.harness.policy import Policy
-from context_agent.harness.profile import Profile, default
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import Profile, default, named_profile
 from context_agent.harness.ranking import fuse, pool
 from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Trajectory
@@ -142,7 +141,13 @@ class SearchResult:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """An event of a running search, and the view after it. Rollouts count from 0."""
+    """An event of a running search.
+
+    Attributes:
+        rollout: The number of the rollout, from 0.
+        event: The event.
+        view: The view after the event.
+    """
 
     rollout: int
     event: Event
@@ -269,6 +274,9 @@ class SearchAgent:
         """Return a copy of this agent that searches another corpus.
 
         Both agents share the policy. Close each agent separately.
+
+        Args:
+            corpus: The corpus that the copy searches.
         """
         return SearchAgent(
             corpus,

@@ -32,7 +32,7 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.ranking import fuse
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
-from context_agent.pruning.budget import RESERVES, Budget
+from context_agent.pruning.budget import MIN_RESERVES, Budget
 from context_agent.pruning.view import Block, Event, Source, SubAgentRecord, ToolResult, View
 from context_agent.text.counts import counted
 from context_agent.text.markers import escaped_line
@@ -379,7 +379,7 @@ class SwarmSubAgents:
     @property
     def _least_window(self) -> int:
         """The smallest window that a sub-agent can have, in tokens."""
-        return RESERVES * self._budget.reserve
+        return MIN_RESERVES * self._budget.reserve
 
     def _share(self, count: int, tokens_left: int | None) -> int | None:
         """Return the tokens that each of `count` sub-agents may spend. If there is no bound, return None.

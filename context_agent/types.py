@@ -121,7 +121,13 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class ToolCall:
-    """A tool call as the policy made it. The `arguments` are unchecked: a mapping, or the raw text."""
+    """A tool call as the policy made it.
+
+    Attributes:
+        name: The name of the tool.
+        arguments: The arguments, which are not checked yet. If they cannot be parsed, they are the raw text.
+        id: The id that a model's API gave the call. It may be empty.
+    """
 
     name: str
     arguments: Mapping[str, Any] | str
@@ -130,7 +136,13 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class RankedId:
-    """One line of a policy's final ranking: the id of a document or chunk, and why it is ranked."""
+    """One line of a policy's final ranking.
+
+    Attributes:
+        id: The id of a document or a chunk.
+        score: The score that the policy states, if any.
+        justification: The reason why the policy ranks it. It may be empty.
+    """
 
     id: str
     score: float | None = None
@@ -162,7 +174,13 @@ class Action:
 
 @dataclass(frozen=True, slots=True)
 class RankedChunk:
-    """A passage of a document in the ranking."""
+    """A passage of a document in the ranking.
+
+    Attributes:
+        id: The id of the chunk.
+        text: The text as the final view shows it.
+        score: The score, as in `RankedDocument`.
+    """
 
     id: str
     text: str

@@ -23,7 +23,7 @@ from context_agent.cli.parameters import (
     section,
 )
 from context_agent.errors import ConfigError
-from context_agent.harness.profile import NAMES as PROFILES
+from context_agent.harness.profile import PROFILE_NAMES
 from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ ProfileOption = Annotated[
     str | None,
     Parameter(
         help="Tools, prompts and wire format of the episodes.",
-        choices=PROFILES,
+        choices=PROFILE_NAMES,
         show_default="default, or lean for a packaged model",
     ),
 ]
@@ -172,10 +172,10 @@ class PolicyOptions:
     @property
     def wire_format(self) -> Profile:
         """The profile that the episodes use."""
-        from context_agent.harness.profile import profile
+        from context_agent.harness.profile import named_profile
         from context_agent.policies import default_profile
 
-        return profile(self.profile) if self.profile else default_profile(self.policy, self.language_model.model)
+        return named_profile(self.profile) if self.profile else default_profile(self.policy, self.language_model.model)
 
     @property
     def window(self) -> int | None:

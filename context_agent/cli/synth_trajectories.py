@@ -207,11 +207,11 @@ def _open_player(
 def _settings(
     expert_options: ExpertOptions, filters: FilterOptions, *, keep_dropped: bool
 ) -> tuple[Expert, DemonstrationSettings]:
-    from context_agent.harness.profile import profile
+    from context_agent.harness.profile import named_profile
     from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
     from context_agent.synth_data.demonstrations.player import DemonstrationSettings
 
-    wire_format = profile(expert_options.wire_format)
+    wire_format = named_profile(expert_options.wire_format)
     expert, description = expert_options.load(wire_format)
     return expert, DemonstrationSettings(
         rollouts=expert_options.rollouts,

@@ -20,8 +20,7 @@ from itertools import zip_longest
 from context_agent.errors import BudgetError, ConfigError, TrajectoryError
 from context_agent.harness.episode import Episode, EpisodeRequest, Limits, StopReason
 from context_agent.harness.policy import Instructions
-from context_agent.harness.profile import Profile
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import Profile, named_profile
 from context_agent.harness.tools import EDITS
 from context_agent.harness.trajectory import Trajectory
 from context_agent.pruning.view import (

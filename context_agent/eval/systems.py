@@ -22,7 +22,7 @@ from context_agent.eval.one_shot import Search, bm25, dense, hybrid, late, one_s
 from context_agent.eval.records import cell_folder
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
-from context_agent.harness.profile import Profile, profile
+from context_agent.harness.profile import Profile, named_profile
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.controlled import ControlledPolicy, prune_by, strategy, summarize_oldest, summarize_prunes
 from context_agent.retrieval.corpus import Corpus
@@ -168,7 +168,7 @@ class Answerer:
 
     def _open(self, system: System, window: int, seed: int, gold: Gold | None = None) -> SearchAgent:
         settings, folder = self._settings, self._settings.trajectories
-        chosen = settings.profile if isinstance(settings.profile, Profile) else profile(settings.profile)
+        chosen = settings.profile if isinstance(settings.profile, Profile) else named_profile(settings.profile)
         return SearchAgent(
             self.corpus,
             self._controlled(system, seed, gold.ids if gold else frozenset()),

@@ -38,7 +38,11 @@ class Actor(Protocol):
     """
 
     async def act(self, view: View) -> Action:
-        """Return the next action for this view. Raise `PolicyError` if the actor cannot continue."""
+        """Return the next action for this view.
+
+        Raises:
+            PolicyError: If the actor cannot continue.
+        """
 
 
 @runtime_checkable

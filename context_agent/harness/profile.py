@@ -1,10 +1,11 @@
 """Profiles of the harness as data: the tools of an episode, its prompt, and how results look.
 
-The profile `context-1` follows the published format, so that the published weights run in the harness that they know.
-What the report leaves open follows the published baseline. `default` improves on it: headers have titles, pruned chunks
-can be restored, a search can return fewer results, and results say what was left out. `summary` is the default with
-`summarize_context`, which can be added to any profile. `lean` is for small models: instructions of a few lines, a
-passage on each line, and numbers in place of ids.
+The profile `context-1` follows the report on Context-1 (Chroma, "Context-1: Training a Self-Editing Search Agent",
+2026), so that the published weights run in the harness that they know. What the report leaves open follows the
+published baseline, which is the copy of that harness that Harness-1 published. `default` improves on it: headers have
+titles, pruned chunks can be restored, a search can return fewer results, and results say what was left out. `summary`
+is the default with `summarize_context`, which can be added to any profile. `lean` is for small models: instructions of
+a few lines, a passage on each line, and numbers in place of ids.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from context_agent.pruning.budget import RESERVE, WINDOW, Budget
 SUMMARIZE = "summarize_context"
 """The tool that replaces chunks with a summary. Only profiles that list it have it."""
 SUMMARY_HEADER = "# SUMMARY ID: {id} ({tokens} tokens), stands for {ids}\n"
-NAMES = ("default", "context-1", "summary", "lean")
+PROFILE_NAMES = ("default", "context-1", "summary", "lean")
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
     """The tools of an episode, its texts, and how results look.
 
-    Texts with fields in braces are `str.format` templates. Their comments or defaults name the fields.
+    Texts with fields in braces are `str.format` templates. Their descriptions or defaults name the fields.
 
     Example:
         >>> from dataclasses import replace
@@ -60,7 +61,9 @@ class Profile:
     first.
     """
     cut: str = "[cut: {shown} of {tokens} tokens shown]"
+    """The end of a chunk that was cut."""
     nothing: str = "No results found"
+    """The result of a call that found nothing."""
     usage: str = "[Token usage: {used:,}/{window:,}]"
     """The line that closes a turn. Uses `{used}`, `{window}`, and `{share}`, the quotient of both."""
     soft_advice: str = ""
@@ -84,8 +87,11 @@ class Profile:
     With 0, chunks are shown whole if they fit.
     """
     search_limit: int = 10
+    """The number of chunks that a search shows if the call does not say."""
     grep_limit: int = 5
+    """Maximum number of chunks that a grep shows."""
     max_ranking: int = 30
+    """Maximum number of documents in a ranking."""
     fill_ranking: bool = False
     """True if the other documents that were shown follow the ranked ones, in the order of their first hits.
 
@@ -104,7 +110,15 @@ class Profile:
         return bool(self.label)
 
     def budget(self, window: Budget | int | None = None, *, reserve: int = RESERVE) -> Budget:
-        """Return the budget of an episode. Raise `ConfigError` if the window is too small or not a number."""
+        """Return the budget of an episode.
+
+        Args:
+            window: The window in tokens, or a budget, which is returned unchanged. Defaults to the profile's window.
+            reserve: The tokens that stay free after every action.
+
+        Raises:
+            ConfigError: If the window is too small or not a number.
+        """
         if isinstance(window, Budget):
             return window
         window = self.window if window is None else whole_number(window, "budget")
@@ -115,7 +129,11 @@ class Profile:
         return self.prompt.replace("{max_ranking}", str(self.max_ranking))
 
     def with_prompt(self, path: str | Path) -> Profile:
-        """Return the same profile with the prompt of a file. Raise `ConfigError` if it cannot be read."""
+        """Return the same profile with the prompt of a file.
+
+        Raises:
+            ConfigError: If the file cannot be read.
+        """
         try:
             return replace(self, prompt=Path(path).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError) as error:
@@ -156,7 +174,9 @@ class Profile:
     def from_json(data: dict[str, Any]) -> Profile:
         """Return the profile from a trajectory's header. Unknown fields are ignored.
 
-        Raise `KeyError` or `TypeError` for data that are not a profile.
+        Raises:
+            KeyError: If a field without a default is missing.
+            TypeError: If the data are not a profile.
         """
         if not isinstance(data, dict):
             raise TypeError(f"the profile must be a JSON object; got {type(data).__name__}")
@@ -165,9 +185,13 @@ class Profile:
         return Profile(**{**values, "tools": tuple(values["tools"])})
 
 
-def profile(name: str) -> Profile:
-    """Return the profile with one of the `NAMES`. Raise `ConfigError` for another name."""
-    table = dict(zip(NAMES, (default, context_1, summary, lean), strict=True))
+def named_profile(name: str) -> Profile:
+    """Return the profile with one of the `PROFILE_NAMES`.
+
+    Raises:
+        ConfigError: If there is no profile with this name.
+    """
+    table = dict(zip(PROFILE_NAMES, (default, context_1, summary, lean), strict=True))
     if name not in table:
         raise ConfigError(f"there is no harness profile {name!r}. Choose one of {', '.join(table)}.")
     return table[name]()

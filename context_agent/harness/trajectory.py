@@ -87,7 +87,11 @@ class Trajectory:
         return tuple(dict.fromkeys(block.document_id for block in blocks))
 
     def replay(self) -> Iterator[tuple[Event, View]]:
-        """Yield each event and the view after it. Raise `TrajectoryError` if the record is not sound."""
+        """Yield each event and the view after it.
+
+        Raises:
+            TrajectoryError: If the record is not sound.
+        """
         view = self._opening()
         for event in self.events:
             view = _checked(view, event)
@@ -96,7 +100,8 @@ class Trajectory:
     def views(self) -> Iterator[View]:
         """Yield the view before each action, then the final view.
 
-        Raise `TrajectoryError` if the record is not sound.
+        Raises:
+            TrajectoryError: If the record is not sound.
         """
         view = self._opening()
         for event, after in self.replay():
@@ -130,7 +135,11 @@ class Trajectory:
         return View(self.header.question, self.header.budget, tools=self.header.profile.tools)
 
     def verify(self) -> None:
-        """Replay everything and compare the final view with the digest. Raise `TrajectoryError` if they differ."""
+        """Replay everything and compare the final view with the digest. A truncated trajectory has no digest.
+
+        Raises:
+            TrajectoryError: If the record is not sound, or the final view differs.
+        """
         *_, final = self.views()
         if self.end is not None and digest(final) != self.end.digest:
             raise TrajectoryError(

@@ -16,8 +16,7 @@ from typing import Any, Literal, get_args
 from context_agent._support.suggest import closest, suggestion
 from context_agent.errors import ConfigError
 from context_agent.harness.policy import Policy
-from context_agent.harness.profile import Profile
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import Profile, named_profile
 
 Kind = Literal["bridge", "hybrid", "chat", "anthropic", "tokens"]
 ENVIRONMENT = {

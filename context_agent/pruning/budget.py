@@ -11,11 +11,11 @@ from context_agent._support.arguments import real_number, whole_number
 from context_agent.errors import ConfigError
 
 WINDOW = 32_768
-"""The default window in tokens, as in the example of the published system."""
+"""The default window in tokens, as in the example of the Context-1 report."""
 RESERVE = 64
 """Tokens that stay free after every action, so that its results and the usage line have room."""
-RESERVES = 8
-"""Minimum size of a window, in reserves. The usage line takes 3/4 of a reserve."""
+MIN_RESERVES = 8
+"""The number of reserves that the smallest window holds. The usage line takes 3/4 of a reserve."""
 
 
 class Tier(StrEnum):
@@ -70,7 +70,7 @@ class Budget:
                 object.__setattr__(self, name, default)
         if self.reserve < 1:
             raise ConfigError(f"the reserve must be at least 1 token; got {self.reserve}")
-        least = RESERVES * self.reserve
+        least = MIN_RESERVES * self.reserve
         if self.window < least:
             raise ConfigError(f"the window must be at least {least} tokens; got {self.window}")
         if not 0 < self.soft <= self.hard < self.window - self.reserve:

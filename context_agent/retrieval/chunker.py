@@ -25,7 +25,7 @@ from context_agent.tokens import TokenCounter
 from context_agent.types import Caption, Chunk, Document, Section
 
 DEFAULT_CHUNK_TOKENS = 512
-"""The default number of tokens in a chunk. It is the published system's value."""
+"""The default number of tokens in a chunk. It is the value of the Context-1 report."""
 MIN_CHUNK_TOKENS = 16
 """The minimum size of a chunk in tokens. With fewer, a single character with its marks might have to be divided."""
 

@@ -24,7 +24,7 @@ CANDIDATES = 50
 PER_RETRIEVER = 25
 """The number of hits from each retriever, before fusion. It is the published baseline's value."""
 GREP_LIMIT = 5
-"""The maximum number of chunks that one grep shows. It is the published system's value."""
+"""The maximum number of chunks that one grep shows. It is the value of the Context-1 report."""
 
 
 @runtime_checkable

@@ -1,4 +1,6 @@
-"""`MemoryCorpus`: a whole corpus in memory, without a store. For tests, small sets and many concurrent episodes.
+"""`MemoryCorpus`: a whole corpus in memory, without a store.
+
+Use it for tests, for small sets, and if many episodes search at the same time.
 
 Dense search is exact (one matrix product), and BM25 is tantivy in memory. Fusion, calibration, grep and filters are the
 same as in `ChromaCorpus`. No call waits for disk or network, so an episode calls the corpus directly. About 100,000
@@ -113,7 +115,7 @@ class MemoryCorpus:
         self.embedder = as_embedder(embedder)
         """The embedder of queries."""
         self._embed_query = query_vectors(self.embedder)
-        self._vectors = self._checked(vectors)
+        self._vectors = self._unit_vectors(vectors)
         vector_table = VectorTable.of(self._vectors, np.ones(len(self._chunks), dtype=np.float32), "ip")
         self._bm25 = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in self._chunks)
         self._table = TextTable.of(chunk.text for chunk in self._chunks)
@@ -121,11 +123,11 @@ class MemoryCorpus:
         self.matching = cached_by_filter(self._matching)
         self._reranker = reranker
         self.name = f"memory:{_digest(self._chunks)}"
-        shipped: list[Retriever] = [
+        retrievers: list[Retriever] = [
             DenseRetriever(vector_table, self._embed_query, lambda row: self._chunks[row].id, self._mask),
             Bm25Retriever(self._bm25, self.matching),
         ]
-        self.retrievers = [wrap(retriever) for retriever in shipped] if wrap else shipped
+        self.retrievers = [wrap(retriever) for retriever in retrievers] if wrap else retrievers
         self.calibration: Calibration = calibrate(self.retrievers, self._probes() if calibration else Probes())
 
     @property
@@ -216,7 +218,8 @@ class MemoryCorpus:
         allowed = self.matching(where)
         return np.fromiter((chunk.id in allowed for chunk in self._chunks), dtype=np.bool_, count=len(self._chunks))
 
-    def _checked(self, vectors: NDArray[np.float32] | None) -> NDArray[np.float32]:
+    def _unit_vectors(self, vectors: NDArray[np.float32] | None) -> NDArray[np.float32]:
+        """Return the vectors of the chunks, scaled to length 1, shape (n_chunks, d). Without any, embed the chunks."""
         embedder, expected = self.embedder, (len(self._chunks), self.embedder.dimension)
         if vectors is None:
             vectors = document_vectors(embedder, [chunk.indexed_text for chunk in self._chunks])
@@ -245,13 +248,11 @@ def _chunks_of(
     overlap = whole_number(overlap, "overlap")
     chunks: list[Chunk] = []
     for source in items_of(sources, "sources", "a list of documents or chunks"):
-        if not isinstance(source, Chunk):
+        if isinstance(source, Chunk):
+            chunks.append(source)
+        else:
             check_texts(source)
-        chunks += (
-            [source]
-            if isinstance(source, Chunk)
-            else chunk_document(source, size=size, counter=counter, overlap=overlap)
-        )
+            chunks += chunk_document(source, size=size, counter=counter, overlap=overlap)
     if not chunks:
         raise CorpusEmptyError("the corpus is empty. Pass at least one document with text.")
     return chunks

@@ -9,7 +9,7 @@ from statistics import fmean
 from context_agent import Action, Document, MemoryCorpus, ScriptedPolicy, SearchAgent, ToolCall, View
 from context_agent.eval.gold import gold_of
 from context_agent.harness.episode import Limits
-from context_agent.harness.profile import profile
+from context_agent.harness.profile import named_profile
 from context_agent.retrieval.embedders import STATIC
 from context_agent.swarm import Swarm
 from context_agent.synth_data.world.closed_world import make_world
@@ -61,7 +61,7 @@ class SmallWorld:
         agent = SearchAgent(
             self.corpus,
             ScriptedPolicy([*steps, *stalling], instructed=False),
-            profile=replace(profile(name), prompt=""),
+            profile=replace(named_profile(name), prompt=""),
             budget=8_192,
             limits=Limits(turns=TURNS),
             swarm=Swarm(breadth=4) if name == "default" else None,

@@ -10,8 +10,7 @@ from dataclasses import replace
 from context_agent.agent import SearchAgent
 from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
-from context_agent.harness.profile import Profile
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import Profile, named_profile
 from context_agent.policies.controlled import ControlledPolicy, none, prune_by
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import Engine

@@ -23,9 +23,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
 from context_agent.errors import ConfigError
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import named_profile
 from context_agent.policies.tokens.model_files import MAX_RANK
-from context_agent.pruning.budget import RESERVE, RESERVES, WINDOW, Budget
+from context_agent.pruning.budget import MIN_RESERVES, RESERVE, WINDOW, Budget
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.swarm import MAX_BREADTH
 from context_agent.train.advantages import Baseline, BaselineMembers
@@ -251,14 +251,15 @@ class EpisodeConfig:
     shown: NonNegativeInt = 0
 
     def __post_init__(self) -> None:
-        smallest = RESERVES * self.reserve
+        smallest = MIN_RESERVES * self.reserve
         if self.window < smallest:
             raise ConfigError(
-                f"episodes.window must be at least {smallest}, which is {RESERVES} times the reserve; got {self.window}"
+                f"episodes.window must be at least {smallest}, which is {MIN_RESERVES} times the reserve; got "
+                f"{self.window}"
             )
         if any(not smallest <= window <= self.window for window in self.windows):
             raise ConfigError(
-                f"episodes.windows must be between {smallest} ({RESERVES} times the reserve) and episodes.window = "
+                f"episodes.windows must be between {smallest} ({MIN_RESERVES} times the reserve) and episodes.window = "
                 f"{self.window}; got {list(self.windows)}"
             )
         largest = self.window * 3 // 4

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from context_agent import MemoryCorpus
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import named_profile
 from context_agent.policies.tokens import VocabularyCounter, templated
 from context_agent.retrieval.loaders import load
 from context_agent.synth_data.demonstrations.experts import oracle_expert

@@ -27,7 +27,7 @@ from context_agent.cli.synth_stages import WriterOptions
 from context_agent.cli.synth_trajectories import ExpertOptions, FilterOptions
 from context_agent.errors import ConfigError
 from context_agent.harness.episode import Limits
-from context_agent.harness.profile import NAMES
+from context_agent.harness.profile import PROFILE_NAMES
 from context_agent.integrations.server.settings import Settings
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.synth_data.demonstrations.feedback_demonstrations import FeedbackFilters
@@ -267,7 +267,7 @@ def test_defaults_under_other_names():
     selection, filters = SelectionOptions(), FeedbackFilters()
     thresholds = (selection.min_rating, selection.max_bad, selection.per_question)
     assert thresholds == (filters.rating, filters.bad, filters.per_question)
-    assert {ExpertOptions().wire_format, PolicyOptions().wire_format.name} <= set(NAMES)
+    assert {ExpertOptions().wire_format, PolicyOptions().wire_format.name} <= set(PROFILE_NAMES)
 
 
 @pytest.mark.parametrize("key", ["model = 'm'", "base-url = 'http://localhost:1'", "tools = 'text'", "adapter = 'a'"])

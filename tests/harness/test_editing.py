@@ -10,7 +10,7 @@ import pytest
 
 from context_agent import Action, Budget, Document, Episode, MemoryCorpus, Profile, View
 from context_agent.errors import TrajectoryError
-from context_agent.harness.profile import context_1, default, profile, summary
+from context_agent.harness.profile import context_1, default, named_profile, summary
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read, write
 from context_agent.pruning.view import Edit, EditApplied, ToolResult
@@ -308,7 +308,7 @@ def _broken(edit: Edit) -> list[object]:
 
 
 def test_profiles_with_summaries() -> None:
-    assert profile("summary") is summary()
+    assert named_profile("summary") is summary()
     summary_profile = context_1().with_summaries()
     assert summary_profile.name == "context-1+summary"
     assert summary_profile.soft_advice == "", "a profile that gives no advice gives none to summarize"

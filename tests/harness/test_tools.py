@@ -12,7 +12,7 @@ import pytest
 from context_agent import Action, Document, Episode, MemoryCorpus
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.episode import EpisodeRequest
-from context_agent.harness.profile import context_1, default, profile, summary
+from context_agent.harness.profile import context_1, default, named_profile, summary
 from context_agent.harness.tools import SPAWN, ToolCallError, check_call, flatten_calls, schemas
 from context_agent.harness.tools.prune import PruneArguments
 from context_agent.harness.tools.tool import ToolOutput
@@ -228,7 +228,7 @@ async def test_an_error_of_the_corpus_waits_for_the_other_calls_of_the_turn() ->
 
 def test_an_unknown_profile_names_the_known_ones() -> None:
     with pytest.raises(ConfigError, match="default, context-1"):
-        profile("context-2")
+        named_profile("context-2")
 
 
 async def test_a_document_that_the_filter_excludes_cannot_be_read() -> None:

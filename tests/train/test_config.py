@@ -9,8 +9,7 @@ import pytest
 
 from context_agent._support.suggest import flat_settings
 from context_agent.errors import ConfigError
-from context_agent.harness.profile import default
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import default, named_profile
 from context_agent.testing import tiny_runs
 from context_agent.train.agents import episode_profile
 from context_agent.train.checkpoints import binding_differences, binding_settings, settings_digest

@@ -153,7 +153,7 @@ class ToolExecutor:
         pending = [loop.run_in_executor(self.threads, contextvars.copy_context().run, job) for job in jobs]
         ended = await asyncio.gather(*pending, return_exceptions=True)
         if any(isinstance(output, asyncio.CancelledError) for output in ended):
-            # Not this task was cancelled, but jobs in the queue of the threads.
+            # This task was not canceled. Jobs that waited for a thread were.
             raise closed_in_use()
         return [_raised(output) for output in ended]
 

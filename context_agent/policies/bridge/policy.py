@@ -77,7 +77,12 @@ class BridgePolicy:
     def load(cls, path: str | Path, *, effort: Effort | str | None = None) -> BridgePolicy:
         """Return the policy with the weights in a file that `ctx1 train bridge` wrote.
 
-        If the file is not valid, raise `ConfigError`.
+        Args:
+            path: The file.
+            effort: The bounds of the search, or the name of an effort.
+
+        Raises:
+            ConfigError: If the file is not valid, or there is no effort with that name.
         """
         return cls(Scorer.load(path), effort=effort)
 
@@ -94,7 +99,11 @@ class BridgePolicy:
     def with_effort(self, name: str) -> BridgePolicy:
         """Return a copy of this policy with another effort. Both share the weights and the analyzed passages.
 
-        If there is no effort with this name, raise `ConfigError`.
+        Args:
+            name: The name of the effort, one of `efforts`.
+
+        Raises:
+            ConfigError: If there is no effort with this name.
         """
         return self._with(Effort.named(name))
 

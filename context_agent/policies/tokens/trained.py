@@ -17,8 +17,7 @@ from pydantic import ConfigDict, NonNegativeInt, TypeAdapter, ValidationError, w
 from context_agent._support.small_files import read_json
 from context_agent._support.validation import explain, validate_plain
 from context_agent.errors import ConfigError, reason_of
-from context_agent.harness.profile import Profile
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import Profile, named_profile
 from context_agent.policies.tokens.model_files import ADAPTER_CONFIG, MODEL_CONFIG
 
 POLICY_FILE = "policy.json"

@@ -51,7 +51,16 @@ Vector = NDArray[np.float32]
 
 
 class EngineCorpus:
-    """A `Corpus` over an engine's search. Any number of threads and agents may share it."""
+    """A `Corpus` over an engine's search. Any number of threads and agents may share it.
+
+    Example:
+        >>> from context_agent import EngineCorpus
+        >>> def search(query, limit):
+        ...     return [{"id": "light", "text": "Orm Skerry Light was lit in 1868."}][:limit]
+        >>> corpus = EngineCorpus(search, name="notes")
+        >>> [hit.chunk.document_id for hit in corpus.search("When was Orm Skerry Light lit?")]
+        ['light']
+    """
 
     blocking = True
     unsupported_tools = frozenset({"grep_corpus"})

@@ -23,7 +23,7 @@ from context_agent._support.atomic_files import replace_file
 from context_agent._support.question_files import load_questions
 from context_agent._support.small_files import read_json
 from context_agent.errors import ConfigError, reason_of
-from context_agent.harness.profile import profile as named_profile
+from context_agent.harness.profile import named_profile
 from context_agent.policies.tokens import VocabularyCounter, templated
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.retrieval.corpus import Corpus

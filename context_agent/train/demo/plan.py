@@ -15,7 +15,7 @@ from statistics import median
 from typing import Any
 
 from context_agent.errors import ConfigError
-from context_agent.pruning.budget import RESERVES
+from context_agent.pruning.budget import MIN_RESERVES
 from context_agent.train.config import EpisodeConfig, ModelConfig, RunConfig
 from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.rewards import RewardConfig
@@ -329,6 +329,6 @@ def half_window(placed: Sequence[int], episodes: EpisodeConfig) -> EpisodeConfig
     Returns:
         A changed copy.
     """
-    least = RESERVES * episodes.reserve
+    least = MIN_RESERVES * episodes.reserve
     window = min(episodes.window, max(least, int(median(placed)) // 2))
     return replace(episodes, window=window, windows=(), per_call=episodes.budget.resized(window).per_call)
