@@ -75,7 +75,7 @@ class Budget:
             raise ConfigError(f"the window must be at least {least} tokens; got {self.window}")
         if not 0 < self.soft <= self.hard < self.window - self.reserve:
             raise ConfigError(
-                f"thresholds must obey 0 < soft <= hard < window - {self.reserve}; got soft = {self.soft}, hard = "
+                f"thresholds must satisfy 0 < soft <= hard < window - {self.reserve}; got soft = {self.soft}, hard = "
                 f"{self.hard}, window = {self.window}"
             )
         if not 0 < self.per_call <= self.hard:

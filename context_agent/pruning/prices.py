@@ -43,17 +43,17 @@ class Prices:
                 object.__setattr__(self, name, real_number(getattr(self, name), name))
         if not 0 <= self.cached <= self.fresh or self.fresh <= 0 or self.turns < 0:
             raise ConfigError(
-                f"prices must obey 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached = {self.cached}, fresh "
+                f"prices must satisfy 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached = {self.cached}, fresh "
                 f"= {self.fresh}, turns = {self.turns}"
             )
         if self.writing < self.cached or self.lifetime < 0:
             raise ConfigError(
-                f"prices must obey write >= cached and lifetime >= 0; got write = {self.writing}, lifetime = "
+                f"prices must satisfy write >= cached and lifetime >= 0; got write = {self.writing}, lifetime = "
                 f"{self.lifetime}"
             )
         if self.turns > MAX_RATIO or self.writing / MAX_RATIO > self.fresh:
             raise ConfigError(
-                f"prices must obey turns <= 1e12 and write <= 1e12 * fresh, or their sums overflow; got turns = "
+                f"prices must satisfy turns <= 1e12 and write <= 1e12 * fresh, or their sums overflow; got turns = "
                 f"{self.turns}, write = {self.writing}, fresh = {self.fresh}"
             )
 

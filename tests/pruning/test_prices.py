@@ -48,7 +48,7 @@ def test_writing_to_the_cache_has_a_price() -> None:
 
 @pytest.mark.parametrize("values", [{"write": 0.0}, {"lifetime": -1.0}])
 def test_bad_prices_say_what_is_expected(values: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="prices must obey write >= cached and lifetime >= 0"):
+    with pytest.raises(ConfigError, match="prices must satisfy write >= cached and lifetime >= 0"):
         Prices(**values)
 
 

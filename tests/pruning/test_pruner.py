@@ -666,7 +666,7 @@ def test_bad_settings_are_errors(options: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("prices", [{"cached": 2.0}, {"fresh": 0.0, "cached": 0.0}, {"turns": -1}, {"cached": -0.1}])
 def test_bad_prices_are_errors(prices: dict[str, float]) -> None:
-    with pytest.raises(ConfigError, match="prices must obey"):
+    with pytest.raises(ConfigError, match="prices must satisfy"):
         Prices(**prices)
 
 
