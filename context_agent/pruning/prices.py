@@ -43,8 +43,8 @@ class Prices:
                 object.__setattr__(self, name, real_number(getattr(self, name), name))
         if not 0 <= self.cached <= self.fresh or self.fresh <= 0 or self.turns < 0:
             raise ConfigError(
-                f"prices must satisfy 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached = {self.cached}, fresh "
-                f"= {self.fresh}, turns = {self.turns}"
+                f"prices must satisfy 0 <= cached <= fresh, fresh > 0 and turns >= 0; got cached = {self.cached}, "
+                f"fresh = {self.fresh}, turns = {self.turns}"
             )
         if self.writing < self.cached or self.lifetime < 0:
             raise ConfigError(
