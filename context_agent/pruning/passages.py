@@ -48,6 +48,8 @@ FEWEST_MEMBERS = 4
 _SIGNATURE = re.compile(r"\ufeff?WEBVTT(?![^\s])[^\n]*+\n")
 """The first line of subtitles, without which players refuse them."""
 _BLANK_LINE = re.compile(r"\n[ \t\r]*+\n")
+_REST_OF_LINE = re.compile(r"[ \t\r,]*+(?:\n|\Z)")
+"""The rest of the line after a part, if it says nothing."""
 _NEXT_LINE = re.compile(r"[ \t\r]*+\n[ \t]*+(?:`{3,}+|~{3,}+)[ \t\r]*+$", re.M)
 """The line after a value, if it closes a fence."""
 _ERROR_LINE = re.compile(
@@ -112,7 +114,8 @@ class _Cutter:
                 if shown is None:
                     passages.append(replace(piece, text=self._text[start:end], binary=True))
                 else:
-                    passages.append(piece if shown == passage.text else replace(piece, text=shown))
+                    is_whole = shown == plain.text[passage.start : passage.end]
+                    passages.append(piece if is_whole else replace(piece, text=shown))
                 position = end
         return passages
 
@@ -167,7 +170,7 @@ class _Cutter:
         text = self._text
         opening = text.rfind("\n", position, max(position, start - 1)) + 1 or position
         closing = _NEXT_LINE.match(text, end)
-        if start == opening or closing is None or FENCE.match(text, opening, start) is None:
+        if closing is None or FENCE.match(text, opening, start) is None:
             return start, end
         return opening, closing.end()
 
@@ -182,11 +185,10 @@ class _Cutter:
         If there is none, return None. The text before the first part is often about all of them. Fences and tags stay,
         because others close them.
         """
-        text = self._text
-        line_end, last = text.find("\n", position, start), text.find("\n", end)
-        if position == 0 or line_end < 0 or text[end : len(text) if last < 0 else last].strip(" \t\r,"):
+        text, between = self._text, self._text[position:start]
+        if position == 0 or "\n" not in between or _REST_OF_LINE.match(text, end) is None:
             return None
-        written = start - len(text[position:start]) + len(text[position:start].rstrip())
+        line_end, written = text.index("\n", position), position + len(between.rstrip())
         blanks = [match.end() for match in _BLANK_LINE.finditer(text, line_end, written)]
         first = max([line_end + 1, *blanks])
         title = text[first:start]
@@ -235,7 +237,6 @@ class _Cutter:
         A short text next to values or rows, such as a code fence, is a frame and stays. If a text has many of these
         parts, the one before each of them is removed with it.
         """
-        group = 0 if is_alone else next(self._groups)
         while not is_alone and start < end:
             # The fence around a value must stay.
             line_end = self._text.find("\n", start, end) + 1 or end
@@ -249,18 +250,17 @@ class _Cutter:
             break
         if not is_alone and end - start < self._sizes.small:
             return []
-        return self._of_lines(start, end, "", group)
+        return self._of_lines(start, end, "")
 
-    def _of_lines(self, start: int, end: int, label: str, group: int) -> list[Passage]:
+    def _of_lines(self, start: int, end: int, label: str) -> list[Passage]:
         """Return the passages of lines of text. What is in several passages stays below its first line.
 
         Args:
             start: The offset where the lines begin.
             end: The offset after them.
             label: The label of passages that have none of their own.
-            group: The number of the group of the lines.
         """
-        lines = with_line_breaks(self._text[start:end])
+        lines, group = with_line_breaks(self._text[start:end]), next(self._groups)
         captions = Captions(lines)
         spans = [*text_spans(lines, self._sizes, captions)]
         made: dict[Scope, tuple[Item, int]] = {}
@@ -417,10 +417,9 @@ class _Cutter:
         inner = self._text[start:end]
         if "<" in inner or "&" in inner:
             return []
-        group = next(self._groups)
         if is_binary(inner):
-            return [Passage(inner, start, end, label, group=group, binary=True)]
-        return self._of_lines(start, end, label, group)
+            return self._of_binary(start, end, label)
+        return self._of_lines(start, end, label)
 
     def _of_run(self, run: Run, label: str, *, keys_stay: bool = False) -> list[Passage]:
         """Split a series of consecutive values, such as the lines of a JSONL text, into passages and return them.
@@ -597,7 +596,6 @@ class _Cutter:
             return []
         offset = run.offsets(value)
         inner = _Cutter(text, self._sizes, self._groups, self._depth + 1).of_text()
-        group = next(self._groups)
         return [
             replace(
                 passage,
@@ -605,12 +603,9 @@ class _Cutter:
                 end=offset(passage.end),
                 label=passage.label or label,
                 form="string" if passage.form == "text" else passage.form,
-                group=passage.group or group,
                 strings=passage.strings + 1,
                 items=tuple(
-                    it._replace(
-                        start=offset(it.start), end=offset(it.end), group=it.group or group, strings=it.strings + 1
-                    )
+                    it._replace(start=offset(it.start), end=offset(it.end), strings=it.strings + 1)
                     for it in passage.items
                 ),
             )
