@@ -33,14 +33,16 @@ from context_agent.policies.bridge.candidates import (
     Floats,
     Notes,
     WordWeights,
+    document_rows,
 )
 from context_agent.policies.bridge.editions import Editions
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.groups import with_comparisons, with_feedback
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
 from context_agent.policies.bridge.named_fields import NamedFields
-from context_agent.policies.bridge.networks import RelevanceJudgment, Scorer, document_rows
+from context_agent.policies.bridge.networks import Scorer
 from context_agent.policies.bridge.novelty import Novelty
+from context_agent.policies.bridge.relevance import RelevanceJudgment
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.editions import edition

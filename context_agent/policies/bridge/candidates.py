@@ -509,3 +509,11 @@ class Notes:
 
     def __len__(self) -> int:
         return len(self.candidates)
+
+
+def document_rows(notes: Notes, scores: Floats) -> list[int]:
+    """Return the row of each document's best candidate, best first."""
+    best: dict[str, int] = {}
+    for row in np.argsort(-scores, kind="stable"):
+        best.setdefault(notes.candidates[int(row)].document_id, int(row))
+    return list(best.values())

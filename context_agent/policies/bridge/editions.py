@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Self
 
-from context_agent.policies.bridge.candidates import Floats, Notes
-from context_agent.policies.bridge.networks import document_rows
+from context_agent.policies.bridge.candidates import Floats, Notes, document_rows
 from context_agent.policies.bridge.score_exchange import BEST_TEXTS, MOST_LIFTED, descending, relevant_rows
 from context_agent.text.asked_editions import AgeRange, AskedEditions, asked_editions
 from context_agent.text.editions import Edition

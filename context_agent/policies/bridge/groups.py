@@ -17,9 +17,8 @@ from itertools import chain
 
 import numpy as np
 
-from context_agent.policies.bridge.candidates import Floats, Notes
+from context_agent.policies.bridge.candidates import Floats, Notes, document_rows
 from context_agent.policies.bridge.features import standard
-from context_agent.policies.bridge.networks import document_rows
 from context_agent.policies.bridge.novelty import STOP_KEYS
 from context_agent.policies.bridge.score_calibration import log_odds
 

@@ -23,8 +23,7 @@ from context_agent.errors import DataError
 from context_agent.harness.profile import default
 from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.candidates import Floats
-from context_agent.policies.bridge.networks import document_rows
+from context_agent.policies.bridge.candidates import Floats, document_rows
 from context_agent.policies.bridge.score_calibration import ScoreCalibration, log_odds
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus

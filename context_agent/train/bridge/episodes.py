@@ -17,8 +17,9 @@ from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.actor import BridgeActor
 from context_agent.policies.bridge.candidates import Floats
-from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgment
+from context_agent.policies.bridge.networks import INPUTS
 from context_agent.policies.bridge.reader import Readings, read_odds, reading_features
+from context_agent.policies.bridge.relevance import RelevanceJudgment
 from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter

@@ -9,7 +9,8 @@ from context_agent._support.shipped_models import shipped_reader
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
 from context_agent.policies.bridge.features import DIRECT
 from context_agent.policies.bridge.links import Expansion
-from context_agent.policies.bridge.networks import INPUTS, RelevanceJudgment
+from context_agent.policies.bridge.networks import INPUTS
+from context_agent.policies.bridge.relevance import RelevanceJudgment
 from context_agent.testing.embedders import HashEmbedder
 
 
