@@ -19,6 +19,8 @@ DROP_THINKING_BETA = "thinking-binding-controls-2026-08-01"
 """The feature of Anthropic's API that `DROP_THINKING` belongs to. The header `anthropic-beta` names it."""
 REFUSED_THINKING = "bound to a different conversation"
 """What the API says if a message before a thinking block has changed."""
+CONVERSE_FIELDS = "additionalModelRequestFields"
+"""The field of requests to Bedrock's Converse API that has the model's own fields."""
 _CLAUDE = re.compile(r"claude-[a-z]{1,20}-(\d{1,2})(?:[.-](\d{1,2}))?(?!\d)")
 """The family and the version of a model. In the names of older models, the version comes before the family."""
 
@@ -32,18 +34,27 @@ def binds_thinking(request: Mapping[str, Any]) -> bool:
     return not isinstance(thinking, Mapping) or thinking.get("type") != "disabled"
 
 
-def can_drop_thinking(request: Mapping[str, Any]) -> bool:
-    """Return True if the permission can be added to a request to Anthropic's own API.
+def fields_to_drop_thinking(request: Mapping[str, Any], *, bedrock: str = "") -> dict[str, Any]:
+    """Return the fields of a request that let the API drop thinking.
 
-    Only adaptive thinking has this field, and Bedrock has no header for it.
+    Only adaptive thinking has this permission. With another kind, return nothing. A request without a kind thinks
+    adaptively.
+
+    Args:
+        request: The body of the request.
+        bedrock: The operation of Bedrock, `invoke` or `converse`. It reads the feature in the body. For all other
+            servers, the header has to name `DROP_THINKING_BETA`.
     """
-    is_of_bedrock = "messages" not in request or str(request.get("anthropic_version")).startswith("bedrock")
-    thinking = request.get("thinking")
-    type_name = thinking.get("type", "adaptive") if isinstance(thinking, Mapping) else "adaptive"
-    return not is_of_bedrock and type_name == "adaptive" and "additionalModelRequestFields" not in request
-
-
-def with_dropped_thinking(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the request's thinking with the permission to drop it. Without this field, the model thinks adaptively."""
-    thinking = request.get("thinking")
-    return {**(thinking if isinstance(thinking, Mapping) else {"type": "adaptive"}), "block_binding": DROP_THINKING}
+    is_converse = bedrock == "converse"
+    own = request.get(CONVERSE_FIELDS) if is_converse else request
+    holder = own if isinstance(own, Mapping) else {}
+    found = holder.get("thinking")
+    thinking = found if isinstance(found, Mapping) else {"type": "adaptive"}
+    if "messages" not in request or thinking.get("type", "adaptive") != "adaptive":
+        return {}
+    fields: dict[str, Any] = {"thinking": {**thinking, "block_binding": DROP_THINKING}}
+    if bedrock:
+        betas = holder.get("anthropic_beta")
+        others = [beta for beta in betas if beta != DROP_THINKING_BETA] if isinstance(betas, list) else []
+        fields["anthropic_beta"] = [*others, DROP_THINKING_BETA]
+    return {CONVERSE_FIELDS: {**holder, **fields}} if is_converse else fields

@@ -51,6 +51,7 @@ the model's own. Those of Anthropic's and of Amazon's models have `messages`.
 """
 _ANTHROPIC_PATH = re.compile(r"/v1/messages|/publishers/anthropic/|/model/[^/]{0,400}anthropic[^/]{0,400}/invoke")
 """A part of the paths of Anthropic's API: of Anthropic itself, of Vertex AI and of Bedrock."""
+_BEDROCK_OPERATION = re.compile(r"/model/[^/]{1,400}/(converse|invoke)(?:-stream|-with-response-stream)?\Z")
 OPENAI_HOST = "api.openai.com"
 """The host of OpenAI's API. The hosts of its regions end with it."""
 
@@ -60,6 +61,12 @@ def conversation_field(path: str) -> str | None:
     by_end = (field for end, field in CONVERSATION_FIELDS.items() if path.endswith(end))
     by_model = (field for pattern, field in _MODEL_PATHS if pattern.search(path))
     return next(by_end, None) or next(by_model, None)
+
+
+def bedrock_operation(path: str) -> str:
+    """Return the operation of Bedrock that a path names, `converse` or `invoke`. For any other path, return nothing."""
+    found = _BEDROCK_OPERATION.search(path)
+    return found[1] if found else ""
 
 
 def caching_api(host: str, path: str) -> str:

@@ -23,7 +23,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from context_agent._support.bound_thinking import DROP_THINKING_BETA, REFUSED_THINKING
+from context_agent._support.bound_thinking import REFUSED_THINKING
 from context_agent._support.credentials import checked_address
 from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
@@ -33,7 +33,12 @@ from context_agent.errors import ConfigError, reason_of
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.bodies import read_body
-from context_agent.integrations.server.conversation_paths import CONVERSATION_FIELDS, caching_api, conversation_field
+from context_agent.integrations.server.conversation_paths import (
+    CONVERSATION_FIELDS,
+    bedrock_operation,
+    caching_api,
+    conversation_field,
+)
 from context_agent.integrations.server.disconnects import ClientGone, unless_gone
 from context_agent.integrations.server.errors import Problem, shutting_down
 from context_agent.integrations.server.headers import (
@@ -249,6 +254,7 @@ class Proxy(LimitedService):
             encodings=request.headers.get("content-encoding", ""),
             hint=_hint(request.headers),
             api=caching_api(self._base.host, request.scope["path"]),
+            bedrock=bedrock_operation(request.scope["path"]),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
         pruned = await run_cancellable(prune, body, field, caller)
@@ -262,7 +268,7 @@ class Proxy(LimitedService):
                 self._bodies.note_refusal(pruned.request.conversation)
                 again = await run_cancellable(prune, body, field, caller)
                 # The report on the prune stays, if it is sent again.
-                pruned = replace(pruned, body=again.body, drops_thinking=True) if self._bodies.drop_thinking else again
+                pruned = replace(pruned, body=again.body, betas=again.betas) if self._bodies.drop_thinking else again
                 record.notes["prune"] = pruned.notes
                 answer = await self._send_pruned(request, body, pruned)
             status = answer.response.status_code
@@ -287,8 +293,7 @@ class Proxy(LimitedService):
         return refused
 
     async def _send_pruned(self, request: Request, body: bytes, pruned: PrunedBody) -> UpstreamAnswer:
-        betas = DROP_THINKING_BETA if pruned.drops_thinking else ""
-        return await self._send(request, pruned.body, recoded=pruned.body is not body, betas=betas)
+        return await self._send(request, pruned.body, recoded=pruned.body is not body, betas=pruned.betas)
 
     async def _send(self, request: Request, body: bytes, *, recoded: bool = False, betas: str = "") -> UpstreamAnswer:
         """Send the request, and return when the upstream's header has arrived.

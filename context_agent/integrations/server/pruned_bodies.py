@@ -11,10 +11,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, cast
 
-from context_agent._support.bound_thinking import (
-    can_drop_thinking,
-    with_dropped_thinking,
-)
+from context_agent._support.bound_thinking import DROP_THINKING_BETA, fields_to_drop_thinking
 from context_agent._support.http_body import Allowance, ResponseTooLarge
 from context_agent._support.json_text import differences, with_values
 from context_agent.integrations.conversation_pruners import (
@@ -54,7 +51,8 @@ class PrunedBody:
         counts: The numbers of the report.
         warnings: The warnings of the report.
         request: What counts in the report of the savings.
-        drops_thinking: True if the body was given the permission to drop thinking, which needs a header.
+        drops_thinking: True if the body was given the permission to drop thinking.
+        betas: The features of Anthropic's API that the header has to name for it.
     """
 
     body: bytes
@@ -62,16 +60,15 @@ class PrunedBody:
     warnings: Sequence[str] = ()
     request: PrunedRequest | None = None
     drops_thinking: bool = False
+    betas: str = ""
 
     @classmethod
-    def of(
-        cls, body: bytes, report: PruneReport, request: PrunedRequest, *, drops_thinking: bool = False
-    ) -> PrunedBody:
+    def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
         """Return the body with its report. The texts of removed passages are left out of the report."""
         counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
         passages = {"removed": len(report.removed), "restored": len(report.restored)}
         shown = {"outcome": report.outcome, **passages, **counts}
-        return cls(body, shown, report.warnings, request, drops_thinking=drops_thinking)
+        return cls(body, shown, report.warnings, request)
 
     @property
     def notes(self) -> dict[str, Any]:
@@ -107,6 +104,7 @@ class BodyPruner:
         encodings: str = "",
         hint: str = "",
         api: str = "",
+        bedrock: str = "",
     ) -> PrunedBody:
         """Return the body with its conversation pruned.
 
@@ -117,13 +115,14 @@ class BodyPruner:
             encodings: The value of `Content-Encoding`. A pruned body is returned without an encoding.
             hint: The information that the agent is looking for.
             api: `anthropic` or `openai`, if the prefix cache is that of one of these APIs.
+            bedrock: The operation of Bedrock, if the request is for Bedrock.
 
         Returns:
             The pruned body. Only the texts that changed differ from the client's body. If nothing is removed, or
             if there is no conversation, the result has the client's body itself.
         """
         try:
-            return self._pruned(body, name, caller, encodings, hint, api=api)
+            return self._pruned(body, name, caller, encodings, hint, api=api, bedrock=bedrock)
         except Exception as error:  # noqa: BLE001 (a proxy that cannot prune must still relay)
             log("unpruned", logging.ERROR, error=error)
             return PrunedBody(body, {"outcome": "failed"})
@@ -140,7 +139,9 @@ class BodyPruner:
         if not self.drop_thinking:
             self._pruners.stop(conversation, NOT_PRUNED)
 
-    def _pruned(self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str) -> PrunedBody:
+    def _pruned(
+        self, body: bytes, name: str, caller: bytes, encodings: str, hint: str, *, api: str, bedrock: str
+    ) -> PrunedBody:
         try:
             plain = decoded_body(body, encodings, self._max_bytes)
         except UndecodableBody as error:
@@ -156,20 +157,21 @@ class BodyPruner:
         pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
         record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
         record = replace(record, is_bound=NOT_PRUNED in pruned.report.warnings)
-        drops_thinking = pruned.conversation in self._refused and can_drop_thinking(request)
+        is_refused = pruned.conversation in self._refused
+        permission = fields_to_drop_thinking(request, bedrock=bedrock) if is_refused else {}
         changes = dict(differences(request, bundle.with_messages(pruned.messages)))
-        if not changes and not drops_thinking:
+        if not changes and not permission:
             return PrunedBody.of(body, pruned.report, record)
         encoding = json.detect_encoding(plain)
         text = plain.decode(encoding, "surrogatepass")
-        if drops_thinking:
-            thinking = with_dropped_thinking(request)
-            if "thinking" in request:
-                changes["thinking",] = thinking
+        for field, value in permission.items():
+            if field in request:
+                changes[field,] = value
             else:
-                text = text.replace("{", f'{{"thinking": {json.dumps(thinking)}, ', 1)
-        changed = with_values(text, changes).encode(encoding, "surrogatepass")
-        return PrunedBody.of(changed, pruned.report, record, drops_thinking=drops_thinking)
+                text = text.replace("{", f"{{{json.dumps(field)}: {json.dumps(value)}, ", 1)
+        changed = PrunedBody.of(with_values(text, changes).encode(encoding, "surrogatepass"), pruned.report, record)
+        betas = DROP_THINKING_BETA if permission and not bedrock else ""
+        return replace(changed, drops_thinking=bool(permission), betas=betas)
 
     def _decoded(self, body: bytes) -> dict[str, Any] | None:
         """Return the body's JSON object. If it is not an object, or is too costly to decode, return None."""

@@ -16,12 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from context_agent._support.bound_thinking import (
-    DROP_THINKING_BETA,
-    binds_thinking,
-    can_drop_thinking,
-    with_dropped_thinking,
-)
+from context_agent._support.bound_thinking import DROP_THINKING_BETA, binds_thinking, fields_to_drop_thinking
 from context_agent._support.credentials import ANTHROPIC
 from context_agent._support.http import Events
 from context_agent.harness.profile import Profile
@@ -112,9 +107,7 @@ class AnthropicPolicy(ChatPolicy):
             **sampling_fields(self.sampling.body(room)),
             **({"stream": True} if self._stream else {}),
         }
-        if binds_thinking(body) and can_drop_thinking(body):
-            body["thinking"] = with_dropped_thinking(body)
-        return body
+        return {**body, **fields_to_drop_thinking(body)} if binds_thinking(body) else body
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
         message = whole_message(events)

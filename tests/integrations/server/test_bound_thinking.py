@@ -14,6 +14,7 @@ import pytest
 
 from context_agent._support.bound_thinking import binds_thinking
 from context_agent.integrations.conversation_pruners import ConversationPruners
+from context_agent.integrations.server.conversation_paths import bedrock_operation
 from context_agent.integrations.server.pruned_bodies import BodyPruner
 from tests.support.proxied import CHAT, TOPICS, conversation, proxy_client, tool_result
 from tests.support.upstream import Received, Reply, upstream
@@ -144,8 +145,6 @@ def test_the_version_of_a_model_says_whether_it_binds_its_thinking(model: str, i
 @pytest.mark.parametrize(
     "fields",
     [
-        {"anthropic_version": "bedrock-2023-05-31"},
-        {"additionalModelRequestFields": {}},
         {"thinking": {"type": "disabled"}},
         {"thinking": {"type": "enabled", "budget_tokens": 2_000}},
     ],
@@ -159,9 +158,47 @@ def test_a_body_that_would_be_invalid_gets_no_field(bodies: BodyPruner, fields: 
 def test_a_body_gets_the_field_and_keeps_its_other_bytes(bodies: BodyPruner, thinking: str) -> None:
     rest = b'"messages": [{"role": "user", "content": "Hi"}], "x": 1.0}'
     pruned = bodies.prune(b'{ "model" : "m", ' + thinking.encode() + rest, "messages", b"")
-    assert pruned.drops_thinking
+    assert (pruned.drops_thinking, pruned.betas) == (True, BETA)
     assert pruned.body.endswith(rest)
     assert json.loads(pruned.body) == {**json.loads(b"{" + rest), "model": "m", "thinking": DROP}
+
+
+@pytest.mark.parametrize(
+    ("operation", "sent", "added"),
+    [
+        ("invoke", {}, {"thinking": DROP, "anthropic_beta": [BETA]}),
+        ("invoke", {"anthropic_beta": ["other", BETA]}, {"thinking": DROP, "anthropic_beta": ["other", BETA]}),
+        ("converse", {}, {"additionalModelRequestFields": {"thinking": DROP, "anthropic_beta": [BETA]}}),
+        (
+            "converse",
+            {"additionalModelRequestFields": {"top_k": 5, "anthropic_beta": ["other"]}},
+            {"additionalModelRequestFields": {"top_k": 5, "thinking": DROP, "anthropic_beta": ["other", BETA]}},
+        ),
+        ("converse", {"additionalModelRequestFields": {"thinking": {"type": "disabled"}}}, {}),
+    ],
+)
+def test_a_body_for_bedrock_names_the_feature_itself(
+    bodies: BodyPruner, operation: str, sent: dict[str, Any], added: dict[str, Any]
+) -> None:
+    request = {**sent, "messages": [{"role": "user", "content": "Hi"}]}
+    pruned = bodies.prune(json.dumps(request).encode(), "messages", b"", bedrock=operation)
+    assert (pruned.drops_thinking, pruned.betas) == (bool(added), "")
+    assert json.loads(pruned.body) == {**request, **added}
+
+
+@pytest.mark.parametrize(
+    ("path", "operation"),
+    [
+        ("/model/anthropic.claude-opus-5-5-v1:0/invoke", "invoke"),
+        ("/bedrock/model/m/invoke-with-response-stream", "invoke"),
+        ("/model/m/converse", "converse"),
+        ("/model/m/converse-stream", "converse"),
+        ("/v1/messages", ""),
+        ("/model/m/invoke/v1/messages", ""),
+    ],
+)
+def test_the_path_says_where_the_feature_is_named(path: str, operation: str) -> None:
+    assert bedrock_operation(path) == operation
 
 
 @pytest.fixture
