@@ -41,6 +41,8 @@ class ResultRecord:
         ids: The ids of the removed passages, by the index of the passage.
         restored: The indices of passages that were restored, each with the number of messages that the conversation had
             then.
+        put_back: The ids of passages that `ContextPruner.restore` restored since the last prune, by their indices. The
+            model server has the text without them.
         short: The text that replaces the whole result if all of it is removed and its stub is brief. Otherwise it is
             empty.
         is_brief: True if its stubs contain only the ids.
@@ -55,6 +57,7 @@ class ResultRecord:
     budget: int | None = None
     ids: dict[int, str] = field(default_factory=dict)
     restored: dict[int, int] = field(default_factory=dict)
+    put_back: dict[int, str] = field(default_factory=dict)
     short: str = ""
     is_brief: bool = False
     is_fine: bool | None = None
@@ -113,7 +116,8 @@ class ResultRecord:
         """The bytes of the record, including its text and passages."""
         ids = getsizeof(self.ids) + ID_BYTES * len(self.ids)
         texts = getsizeof(self.text) + _text_bytes(self.source.part)
-        return getsizeof(self) + getsizeof(self.source) + texts + self._passage_bytes + ids + getsizeof(self.restored)
+        restored = getsizeof(self.restored) + getsizeof(self.put_back)
+        return getsizeof(self) + getsizeof(self.source) + texts + self._passage_bytes + ids + restored
 
     @property
     def frame_can_go(self) -> bool:
@@ -173,7 +177,8 @@ class ResultRecord:
 
         If this text is JSON, the result is a JSON string.
         """
-        return text if self.passages[0].form == "text" else json.dumps(text)
+        first = self.passages[0]
+        return json.dumps(text) if first.strings or first.form in ("value", "member") else text
 
     def value(self, result: ResultText, text: str) -> tuple[Path, Any]:
         """Return the path and the value that put `text` into the message of `result`.

@@ -225,6 +225,7 @@ class ContextPruner:
         values: list[tuple[ResultText, Path, Any]] = []
         for result, record, removed in found:
             n_messages = len(transcript.contents)
+            record.put_back |= {index: name for index, name in record.ids.items() if name in wanted}
             self._record(transcript.task, record.restore(wanted, removed, n_messages=n_messages))
             remaining = {index: name for index, name in removed.items() if name not in wanted}
             if (text := self._results.returned(result, record, remaining)) != result.text:
@@ -279,7 +280,9 @@ class _Prune:
         opening = _opening(transcript)
         self._records = memory.records(self._results, opening)
         self._texts = PrunedTexts(transcript, self._results, self._records, memory)
-        self._sent = self._texts.without({})
+        self._sent = self._texts.without({row: record.put_back for row, record in enumerate(self._records)})
+        for record in self._records:
+            record.put_back = {}
         self._requests = RequestedIds(
             content.before_results if content.is_imitable else self._own_text(content)
             for content in transcript.contents

@@ -164,7 +164,20 @@ def test_the_headings_of_sections_are_no_part_of_the_frame() -> None:
 
 def test_what_replaces_json_is_json() -> None:
     assert json.loads(record('[{"text": "rain"}, {"text": "wind"}]').shortened("[p1 pruned]")) == "[p1 pruned]"
-    assert record(paragraphs(4)).shortened("[p1 pruned]") == "[p1 pruned]"
+    assert json.loads(record(json.dumps([paragraphs(4)])).shortened("[p1 pruned]")) == "[p1 pruned]"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        paragraphs(4),
+        "name,port,region\n" + "queue,5672,eu\n" * 9,
+        "| name | port |\n|---|---|\n" + "| queue | 5672 |\n" * 9,
+        f"<rows>{'<row><name>queue</name><port>5672</port></row>' * 9}</rows>",
+    ],
+)
+def test_what_replaces_other_texts_has_no_quotation_marks(text: str) -> None:
+    assert record(text).shortened("[p1 pruned]") == "[p1 pruned]"
 
 
 def test_a_stub_counts_its_passages_and_a_brief_one_does_not() -> None:

@@ -515,6 +515,19 @@ def test_passages_are_restored_by_id_in_the_original_messages_too() -> None:
         keeper.restore(messages, ["p1"])
 
 
+@pytest.mark.parametrize("comes_whole", [False, True])
+def test_the_next_report_counts_what_an_explicit_restore_costs(comes_whole: bool) -> None:
+    messages, keeper = rendered("openai", LONG), pruner(strategy="age", prices=Prices())
+    pruned = keeper.prune(messages)
+    restored = keeper.restore(messages if comes_whole else pruned.messages, ["p2"])
+    report = keeper.prune(restored).report
+    assert (report.outcome, report.loss) == ("pruned", 0), (
+        "the server reads what comes after the restored passage anyway"
+    )
+    assert report.cached_lost > report.removed[0].tokens
+    assert keeper.prune(restored).report.cached_lost == 0
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "langchain"])
 def test_a_passage_comes_back_when_the_agent_asks_for_it_in_words_or_in_a_call(kind: str) -> None:
     keeper = pruner(strategy="age")

@@ -242,6 +242,8 @@ def test_steps_of_an_interaction_keep_what_is_signed() -> None:
         },
         {"type": "code_execution_call", "id": "e", "arguments": {"code": "print(1)", "language": "python"}},
         {"type": "code_execution_result", "call_id": "e", "result": TEXTS[0], "signature": "c2ln"},
+        {"type": "tool_search_call", "id": "s", "arguments": {"query": "film"}, "signature": "c2ln"},
+        {"type": "tool_search_result", "call_id": "s", "result": [{"type": "function", "name": "film"}]},
         {"type": "model_output", "content": [{"type": "text", "text": "I looked."}, {"type": "image", "data": "a"}]},
     ]
     failed = {"type": "function_result", "call_id": "f0", "result": "nothing", "is_error": True}
@@ -251,7 +253,7 @@ def test_steps_of_an_interaction_keep_what_is_signed() -> None:
     changed = [step["type"] for step, new in zip(history, pruned.messages, strict=True) if step != new]
     assert set(changed) == {"function_result"}
     assert Transcript(history).results[0].is_error
-    assert "I looked." in Transcript(history).contents[8].text
+    assert "I looked." in Transcript(history).contents[10].text
 
 
 @pytest.mark.parametrize("history", [gemini, legacy])

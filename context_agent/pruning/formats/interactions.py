@@ -13,7 +13,7 @@ from context_agent.pruning.formats.parts import OPAQUE_PARTS, result_texts, text
 _AUTHORS = {"user_input": "user", "model_output": "assistant"}
 _OPAQUE_STEPS = frozenset((
     "thought", "code_execution_result", "file_search_result", "google_maps_result", "google_search_result",
-    "mcp_server_tool_result", "processing_result", "retrieval_result", "url_context_result",
+    "mcp_server_tool_result", "processing_result", "retrieval_result", "tool_search_result", "url_context_result",
 ))  # fmt: skip
 """Thoughts, and results of tools that Google runs. They may be signed."""
 

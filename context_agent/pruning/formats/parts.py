@@ -35,7 +35,7 @@ OPAQUE_PARTS = frozenset((
     "container_upload", "tool_reference", "tool_call", "search_result", "media", "file-data", "file-url", "file-id",
     "image-file-id", "tool_file", "document_url", "resource_link", "fallback", "mcp_tool_listing", "tool_addition",
     "tool_removal", "browser_state", "reference", "custom", "file-reference", "non_standard", "text-plain",
-    "think",
+    "think", "function",
 ))  # fmt: skip
 """Known parts without a text to judge, or without a text that pruning may change."""
 
