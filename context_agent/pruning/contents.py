@@ -68,7 +68,7 @@ class ResultText:
         tokens: The tokens of the image or the file.
         text_type: The type of a text part that may replace the part.
         asked: What the arguments of the call ask for.
-        repeats: Further paths from its message to the same text. All of them change together.
+        repeats: Further paths from its message to the same text, or to the value of its JSON. All change together.
     """
 
     message: int

@@ -215,10 +215,15 @@ class Transcript:
         """
         changes: dict[int, dict[Path, Any]] = {}
         for result, path, value in values:
+            message = self.messages[self.origins[result.message]]
             new = json.loads(value) if result.form == "value" else value
             if isinstance(value, Mapping):
-                new = _with_mark(value, reduce(_at, path, self.messages[self.origins[result.message]]))
-            changes.setdefault(self.origins[result.message], {}).update(dict.fromkeys((path, *result.repeats), new))
+                new = _with_mark(value, reduce(_at, path, message))
+            by_path = changes.setdefault(self.origins[result.message], {})
+            by_path[path] = new
+            for repeat in result.repeats:
+                is_decoded = result.form == "json" and not isinstance(reduce(_at, repeat, message), str)
+                by_path[repeat] = json.loads(value) if is_decoded else new
         messages = list(self.messages)
         for index, by_path in changes.items():
             messages[index] = _with_values(messages[index], by_path)

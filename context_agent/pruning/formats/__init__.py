@@ -43,7 +43,7 @@ from context_agent.pruning.formats.llamaindex import is_llamaindex, read_llamain
 from context_agent.pruning.formats.mistral import MISTRAL_ENTRIES, MISTRAL_MESSAGES, read_mistral
 from context_agent.pruning.formats.opencode import is_opencode, read_opencode
 from context_agent.pruning.formats.openhands import is_openhands, read_openhands
-from context_agent.pruning.formats.responses import OPAQUE_ITEMS, read_item
+from context_agent.pruning.formats.responses import is_item, read_item
 from context_agent.pruning.formats.sharegpt import is_sharegpt, read_sharegpt
 from context_agent.pruning.formats.text_results import with_observation, with_text_results
 from context_agent.pruning.formats.trajectories import is_trajectory_step, read_trajectory_step
@@ -181,6 +181,6 @@ def _without_role(message: Any, kind: str, index: int) -> MessageContent | None:
         return MessageContent("", unknown=(type(message).__name__,))
     if (read_by_type := _BY_TYPE.get(kind)) is not None:
         return read_by_type(message, index)
-    if kind.endswith(("_call", "_output")) or kind in OPAQUE_ITEMS:
+    if is_item(kind):
         return read_item(message, kind, index)
     return None

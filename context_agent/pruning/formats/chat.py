@@ -6,7 +6,9 @@ calls as parts of the content. The messages of MCP's sampling are like Anthropic
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from context_agent.pruning.contents import Call, Form, MessageContent, MessageKind, Path
@@ -20,6 +22,7 @@ from context_agent.pruning.formats.parts import (
     text_of,
     value_texts,
 )
+from context_agent.pruning.formats.responses import is_item
 from context_agent.pruning.formats.server_tools import OWN_RESULTS, SERVER_CALLS, add_server_tool
 from context_agent.pruning.formats.text_results import section_texts, tagged_sections
 
@@ -87,10 +90,15 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
             if isinstance(summary, str):
                 reading.words.append(summary)
                 reading.is_compaction = True
-        elif name not in OPAQUE_PARTS and not name.endswith("_tool_result"):
+        elif not _is_opaque(name, kind):
             reading.unknown.append(name)
     _add_calls(reading, message)
     return reading.authored(role)
+
+
+def _is_opaque(name: str, kind: MessageKind | None) -> bool:
+    """Return True if a part of this type is known, but has no text that pruning may change."""
+    return name in OPAQUE_PARTS or name.endswith("_tool_result") or (kind == "langchain" and is_item(name))
 
 
 def _add_text(reading: ContentCollector, path: Path, part: Any) -> None:
@@ -141,9 +149,14 @@ def read_harmony_call(message: Any, index: int, role: str) -> MessageContent:
 
 def _add_calls(reading: ContentCollector, message: Any) -> None:
     """Add the calls that are outside the content of a message."""
+    parts = items(get_field(message, "content")) if reading.kind == "langchain" else ()
+    sent = {text_field(part, "call_id"): number for number, part in enumerate(parts) if _is_sent_call(part)}
     for name in ("tool_calls", "toolCalls"):
         for number, call in enumerate(items(get_field(message, name))):
-            add_tool_call(reading, call, (name, number))
+            if (item := sent.get(text_field(call, "id"))) is None:
+                add_tool_call(reading, call, (name, number))
+            else:
+                _add_sent_call(reading, call, (name, number, "args"), parts[item], ("content", item, "arguments"))
     if (plan := get_field(message, "tool_plan")) is not None:
         reading.words += [plan] if isinstance(plan, str) else []
         reading.kind = "cohere"
@@ -153,6 +166,28 @@ def _add_calls(reading: ContentCollector, message: Any) -> None:
         path: Path = ("function_call", "arguments")
         reading.add_call(Call("", text_field(body, "name")), get_field(body, "arguments"), path, "json")
         reading.kind = reading.kind or "openai"
+
+
+def _is_sent_call(part: Any) -> bool:
+    return text_field(part, "type") in ("function_call", "custom_tool_call") and bool(text_field(part, "call_id"))
+
+
+def _add_sent_call(reading: ContentCollector, call: Any, path: Path, item: Any, item_path: Path) -> None:
+    """Add a call of LangChain that the content has, too, as an item of OpenAI's Responses API.
+
+    LangChain sends the item. The arguments of both change together. If they differ, as those of a custom tool do, they
+    stay whole.
+    """
+    value, text = get_field(call, "args"), text_field(item, "arguments")
+    try:
+        is_same = bool(json.loads(text) == value)
+    except (ValueError, RecursionError):
+        is_same = False
+    call_id = text_field(call, "id")
+    own = Call(call_id, text_field(call, "name"), call_id in reading.program_calls)
+    count = len(reading.arguments)
+    reading.add_call(own, text if is_same else value, item_path, "json", fixed=not is_same)
+    reading.arguments[count:] = [replace(arguments, repeats=(path,)) for arguments in reading.arguments[count:]]
 
 
 def add_tool_call(reading: ContentCollector, call: Any, path: Path) -> None:

@@ -19,6 +19,11 @@ OPAQUE_ITEMS = _CLIENT_ITEMS | {
 """Items that are passed through. The client writes some of them itself."""
 
 
+def is_item(kind: str) -> bool:
+    """Return True if an item of this type is not a message."""
+    return kind.endswith(("_call", "_output")) or kind in OPAQUE_ITEMS
+
+
 def read_item(item: Any, kind: str, index: int) -> MessageContent:
     """Return the content of a Responses API item that is not a message."""
     # The output of a local shell names its call as `id`.

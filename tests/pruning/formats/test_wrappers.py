@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -125,6 +126,40 @@ def test_the_messages_that_langchain_saves_in_a_store_are_pruned() -> None:
     assert (pruned.report.kind, pruned.report.outcome) == ("langchain", "pruned")
     core.messages_from_dict(pruned.messages)
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == rows
+
+
+def langchain_writes(written: Callable[[dict[str, Any]], dict[str, Any]]) -> list[Any]:
+    """Return saved messages of LangChain with five written files. The calls are also items of the Responses API."""
+    rows: list[Any] = [{"type": "human", "data": {"content": TASK}}]
+    for number in range(5):
+        name, arguments = f"c{number}", {"path": "a.md", "content": noises(10 * number, 12)}
+        item = {"id": f"i{number}", "call_id": name, "name": "write", **written(arguments)}
+        calls = [{"type": "tool_call", "id": name, "name": "write", "args": arguments}]
+        content = [{"type": "reasoning", "summary": []}, {"type": "web_search_call", "id": "w"}, item]
+        rows.append({"type": "ai", "data": {"content": content, "tool_calls": calls}})
+        rows.append({"type": "tool", "data": {"content": "done", "tool_call_id": name}})
+    return rows
+
+
+def test_the_arguments_that_langchain_sends_are_shortened_with_those_of_its_calls() -> None:
+    rows = langchain_writes(lambda arguments: {"type": "function_call", "arguments": json.dumps(arguments, indent=1)})
+    keeper = pruner()
+    pruned = keeper.prune(rows)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert len(str(pruned.messages)) < len(str(rows)) / 2
+    for message in pruned.messages[1::2]:
+        call, item = message["data"]["tool_calls"][0], message["data"]["content"][-1]
+        assert json.loads(item["arguments"]) == call["args"]
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == rows
+
+
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"path": "b.md"}'])
+def test_arguments_stay_if_langchain_sends_others(text: str) -> None:
+    for sent in ({"type": "custom_tool_call", "input": text}, {"type": "function_call", "arguments": text}):
+        rows = langchain_writes(partial(dict[str, Any], sent))
+        report = pruner().prune(rows).report
+        assert (report.outcome, report.warnings) == ("within budget", ())
 
 
 @pytest.mark.filterwarnings("error")
