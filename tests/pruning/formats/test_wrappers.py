@@ -154,12 +154,16 @@ def test_the_arguments_that_langchain_sends_are_shortened_with_those_of_its_call
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == rows
 
 
-@pytest.mark.parametrize("text", ["{", "[" * 100_000, '{"path": "b.md"}'])
-def test_arguments_stay_if_langchain_sends_others(text: str) -> None:
-    for sent in ({"type": "custom_tool_call", "input": text}, {"type": "function_call", "arguments": text}):
-        rows = langchain_writes(partial(dict[str, Any], sent))
-        report = pruner().prune(rows).report
-        assert (report.outcome, report.warnings) == ("within budget", ())
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"type": "custom_tool_call", "input": "{"},
+        *({"type": "function_call", "arguments": text} for text in ("{", "[" * 100_000, '{"path": "b.md"}')),
+    ],
+)
+def test_arguments_stay_if_langchain_sends_others(sent: dict[str, Any]) -> None:
+    report = pruner().prune(langchain_writes(lambda _: sent)).report
+    assert (report.outcome, report.warnings) == ("within budget", ())
 
 
 @pytest.mark.filterwarnings("error")
