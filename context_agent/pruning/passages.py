@@ -639,7 +639,7 @@ def _is_frame(line: str) -> bool:
 
 def _last_line(text: str) -> str:
     """Return the last line of a text that contains letters, without the marks around it."""
-    for line in reversed(text[-2 * LONGEST_LABEL :].rstrip().split("\n")):
+    for line in reversed(text[-2 * LONGEST_LABEL :].split("\n")):
         if not _is_frame(line) and not line.lstrip().startswith("<?"):
             return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
     return ""

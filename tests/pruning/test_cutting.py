@@ -404,12 +404,21 @@ def test_a_record_is_a_passage_and_other_values_are_opened(drawing: str, left: s
             '{"6 gone": "", "z": "2 gone"}',
         ),
         ("[User(«'b110'», note='«d600»«d601»')]", "[User(\"1 gone\", note='2 gone')]"),
+        ("[User(note='«note→d600»«note→d601»', «'b110'»)]", "[User(note='2 gone', \"1 gone\")]"),
         (
             '{«"ka": {"x": "v1191"}», «"kb": {"x": "v1191"}», «"kc": {"x": "v1191"}», «"kd": {"x": "v1191"}»}',
             '{"4 gone": ""}',
         ),
         ('{"c": {"k606": «c→"v610"»}, "h": «h→"b700"»}', '{"c": {"k606": "1 gone"}, "h": "1 gone"}'),
         ('{"c": «c→{"k607": "v610"}», "h": «h→"b700"»}', '{"c": "1 gone", "h": "1 gone"}'),
+        (
+            "a:\n a:\n  a:\n   a:\n    a:\n     a:\n      «a→a:\n      - v500\n      - w500\n      - s500»\n",
+            'a:\n a:\n  a:\n   a:\n    a:\n     a:\n      "1 gone": ""\n',
+        ),
+        (
+            "a:\n a:\n  a:\n   a:\n    a:\n     a:\n      a:\n       «a→v: v500\n       w: w500\n       s: s500»\n",
+            'a:\n a:\n  a:\n   a:\n    a:\n     a:\n      a:\n       "1 gone"\n',
+        ),
     ],
 )
 def test_the_members_of_an_object(drawing: str, left: str) -> None:
@@ -461,12 +470,18 @@ def test_the_members_of_an_object(drawing: str, left: str) -> None:
             '[{"name": "Ana", "city": "Tarn", "t": "2 gone"}, {"name": "Bo", "city": "Tarn", "t": "2 gone"}, "1 gone"]',
         ),
         (
-            '[{"name": "Ana", "city": "Tarn", "t": "«Ana→v600»«Ana→v601»"}, {"name": "Bo", "t": «Bo→"w1178"»}]',
-            '[{"name": "Ana", "city": "Tarn", "t": "2 gone"}, {"name": "Bo", "t": "1 gone"}]',
+            (
+                '[{"name": "Ana", "city": "Tarn", "t": "«Ana→v600»«Ana→v601»"}, «{"name": "Bo", '
+                '"city": "Fell", "t": "w1161"}»]'
+            ),
+            '[{"name": "Ana", "city": "Tarn", "t": "2 gone"}, "1 gone"]',
         ),
         (
-            '[{"name": "Ana", "city": "Tarn", "t": "«Ana→v600»«Ana→v601»"}, {"name": "Bo", "t": «Bo→"w1179"»}]',
-            '[{"name": "Ana", "city": "Tarn", "t": "2 gone"}, {"name": "Bo", "t": "1 gone"}]',
+            (
+                '[{"name": "Ana", "city": "Tarn", "t": "«Ana Tarn→v600»«Ana Tarn→v601»"}, {"name": "Bo", '
+                '"city": "Fell", "t": «Bo Fell→"w1162"»}]'
+            ),
+            '[{"name": "Ana", "city": "Tarn", "t": "2 gone"}, {"name": "Bo", "city": "Fell", "t": "1 gone"}]',
         ),
     ],
 )

@@ -627,7 +627,9 @@ def test_small_members_go_if_they_have_more_than_three_times_the_small_size(leng
         ("> **Tarn**\n\n", "Tarn"),
         ("Tarn\n<?xml version='1.0'?>\n", "Tarn"),
         ("Tarn\n12\n", ""),
+        ("Tarn\n  <?xml version='1.0'?>\n", "Tarn"),
         ("a" * 130, "a" * 120),
+        ("a" * 30 + "b" * 240, "b" * 120),
     ],
 )
 def test_the_last_line_before_a_part_names_it(line: str, said: str) -> None:
@@ -639,6 +641,7 @@ def test_the_last_line_before_a_part_names_it(line: str, said: str) -> None:
     [
         ("", "Tarn", "Tarn"),
         ("Fell", "", "Fell"),
+        ("a" * 120, "", "a" * 120),
         ("Fell", "Tarn", "Fell Tarn"),
         ("a" * 115, "Tarn", "a" * 115 + " Tarn"),
         ("a" * 116, "Tarn", "a" * 115 + " Tarn"),
