@@ -703,11 +703,21 @@ def _pdf_fonts(size: int) -> Iterator[HostileFile]:
     head = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[%b]/Count %d>>" % (kids, pages)]
     content, font = stream(b"BT /F 9 Tf (a) Tj ET"), b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica%b>>"
     letters = stream(b"1 beginbfchar " + repeated(b"<41> <0041> ", size // 2) + b"endbfchar", b" ")
-    for name, fonts, mapped, attack in (
-        ("maps", b"<</F 5 0 R>>", b"/ToUnicode 6 0 R", "pages that share a font of many characters"),
-        ("fonts", b"<<%b>>" % b"".join(b"/F%d 5 0 R" % n for n in range(size // 24)), b"", "pages that share fonts"),
+    codes = stream(b"1 beginbfrange\n<0000> <F000> <0001>\nendbfrange", b" ")
+    wide = b"<</Type/Font/Subtype/Type0/Encoding/Identity-H/DescendantFonts[6 0 R]>>"
+    program = stream(
+        zlib.compress(b"/Encoding\n" + repeated(b"dup 65 /A put\n", 50 * size), 9), b"/Filter/FlateDecode "
+    )
+    one, mapped, many = b"<</F 5 0 R>>", font % b"/ToUnicode 6 0 R", b"/F%d 5 0 R"
+    for name, fonts, shared, part, attack in (
+        ("maps", one, mapped, letters, "pages that share a font of many characters"),
+        ("fonts", b"<<%b>>" % b"".join(many % n for n in range(size // 24)), font % b"", b"", "pages that share fonts"),
+        ("ranges", one, mapped, codes, "pages that share a font of a range of characters"),
+        ("widths", one, wide, b"<</W[0 65535 500]>>", "pages that share a font of a range of widths"),
+        ("programs", one, font % b"/FontDescriptor<</FontFile 6 0 R>>", program, "pages that share a large program"),
+        ("together", b"<<%b>>" % b"".join(many % n for n in range(2_000)), mapped, codes, "pages of large fonts"),
     ):
-        file = pdf([*head, content, fonts, font % mapped, letters, *[page] * pages])
+        file = pdf([*head, content, fonts, shared, part, *[page] * pages])
         yield HostileFile(f"page-{name}.pdf", file, attack)
     form = stream(b"BT /F 9 Tf (a) Tj ET", b"/Type/XObject/Subtype/Form/BBox[0 0 9 9]/Resources<</Font<</F 6 0 R>>>>")
     drawn = pdf_page(

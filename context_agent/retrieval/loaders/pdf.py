@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from context_agent.errors import DataError, MissingExtraError
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import heading_captions
+from context_agent.retrieval.loaders.pdf_fonts import FontCosts
 from context_agent.retrieval.loaders.pdf_headings import PrintedSizes, page_starts, pdf_headings
-from context_agent.retrieval.loaders.pdf_objects import entry, resolved, stream_size
+from context_agent.retrieval.loaders.pdf_objects import entry, resolved
 from context_agent.retrieval.loaders.reading import SAVE_AGAIN, Reading, document, named
 from context_agent.retrieval.loaders.titles import meaningful_title
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
@@ -33,10 +34,9 @@ MOST_OPERATIONS = 1_000_000
 """Maximum number of drawing operations of a page, including those of its forms, which may be nested."""
 MOST_FONTS = 2_000
 """Maximum number of fonts of a page or of a form. pypdf holds all of them at once, and takes 33 KB for each."""
-FONT_OPERATIONS = 1_000
-"""The drawing operations that a font of a page counts as. pypdf reads all fonts of a page, also those without text."""
-CHARACTER_MAP_OPERATIONS = 5
-"""The drawing operations that each byte of a font's map to Unicode counts as."""
+MOST_FONT_OPERATIONS = 20_000_000
+"""Maximum number of drawing operations that the fonts of a page and of its forms count as. pypdf takes up to 10 bytes
+for each."""
 LOOKUP_OPERATIONS = 20
 """The drawing operations that an entry of a page's resources counts as, also if it is not drawn."""
 
@@ -160,29 +160,36 @@ class _Drawn:
 
     def __init__(self, packed: int) -> None:
         self._packed = packed
-        self._total = self._operations = 0
+        self._total = self._operations = self._in_fonts = 0
+        self._costs = FontCosts()
         self._forms: dict[str, int] = {}
 
     def begin(self, page: PageObject) -> None:
         """Count the content of a page. If it is too large, raise `DataError`."""
-        self._operations = 0
+        self._operations = self._in_fonts = 0
         contents = page.get_contents()
         size = len(contents.get_data()) if contents is not None else 0
         self._total += size
         if size > LARGEST_PAGE:
             raise DataError(f"the page unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
-        for operations in self._fonts(page):
-            self._count(operations)
+        self._count(self._font_operations(page))
         self._count_forms(page)
 
-    def _fonts(self, drawing: Any) -> Iterator[int]:
-        """Yield the operations that each font of a page or of a form counts as when it is drawn."""
+    def _font_operations(self, drawing: Any) -> int:
+        """Return what the fonts of a page or of a form count as when it is drawn."""
         fonts = entry(entry(drawing, "/Resources"), "/Font")
-        if isinstance(fonts, dict) and len(fonts) > MOST_FONTS:
+        if not isinstance(fonts, dict):
+            return 0
+        if len(fonts) > MOST_FONTS:
             raise DataError(f"the page has more than {MOST_FONTS:,} fonts, so it is left out")
-        for font in fonts.values() if isinstance(fonts, dict) else ():
+        total = 0
+        for font in fonts.values():
             self._count(LOOKUP_OPERATIONS)
-            yield _font_operations(resolved(font))
+            total += self._costs.operations(resolved(font))
+            if self._in_fonts + total > MOST_FONT_OPERATIONS:
+                raise DataError("the fonts of the page are too large, so it is left out")
+        self._in_fonts += total
+        return total
 
     def _count_forms(self, page: PageObject) -> None:
         """Find what the forms of a page count as when they are drawn. Of forms with one name, the largest counts."""
@@ -197,7 +204,7 @@ class _Drawn:
                 if isinstance(form, dict) and entry(form, "/Subtype") == "/Form" and id(form) not in visited:
                     visited.add(id(form))
                     waiting.append(form)
-                    self._forms[name] = max(sum(self._fonts(form)), self._forms.get(name, 0))
+                    self._forms[name] = max(self._font_operations(form), self._forms.get(name, 0))
 
     def __call__(self, operator: object, operands: Sequence[Any], *_: object) -> None:
         """Count an operation. A form that is drawn counts with its fonts, which pypdf reads each time."""
@@ -214,13 +221,6 @@ class _Drawn:
     def check(self) -> None:
         """Raise `DataError` if the file unpacks to too much for its size."""
         check_unpacked(self._total, self._packed)
-
-
-def _font_operations(font: Any) -> int:
-    """Return the number of drawing operations that a font counts as, because pypdf reads it again for each page."""
-    differences = entry(entry(font, "/Encoding"), "/Differences")
-    named = len(differences) if isinstance(differences, list) else 0
-    return FONT_OPERATIONS + named + CHARACTER_MAP_OPERATIONS * stream_size(entry(font, "/ToUnicode"))
 
 
 def _pdf_title(reader: PdfReader) -> str:

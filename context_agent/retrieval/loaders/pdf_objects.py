@@ -18,9 +18,10 @@ def resolved(value: Any) -> Any:
         return None
 
 
-def stream_size(value: Any) -> int:
-    """Return the number of bytes of a stream, unpacked. If there is no stream, or it is damaged, return 0."""
+def stream_data(value: Any) -> bytes:
+    """Return the bytes of a stream, unpacked. If there is no stream, or it is damaged, return none."""
     try:
-        return len(value.get_data())
+        data = value.get_data()
     except Exception:  # noqa: BLE001 - as above
-        return 0
+        return b""
+    return data if isinstance(data, bytes) else b""
