@@ -15,8 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, NoReturn
 
 MEMORY_BYTES = 6_000_000_000
-"""Maximum number of memory that a fork may use. It ends a loop that fills the memory."""
-TIMES_LONGER_ON_A_CLOCK = 20
+"""Maximum number of bytes that a fork may use. It ends a loop that fills the memory."""
+TIMES_LONGER_ON_A_CLOCK = 50
 """How much longer than its processor time a fork may take. It ends a fork that waits for something forever."""
 
 

@@ -19,7 +19,7 @@ from forks import in_fork
 from mutants import Mutant
 from substitution import CannotExchangeError, ImportedModule, import_at_next_use
 
-BASE_SECONDS = 10.0
+BASE_SECONDS = 4.0
 TIMES_LONGER = 5.0
 """The time limit of a trial: `BASE_SECONDS`, plus `TIMES_LONGER` times the seconds of its tests without a mutant.
 
