@@ -151,7 +151,7 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     text_key, text = _text(row, fields.text)
     id_key, identifier = _identifier(row, fields.id)
     title_key, title = _title(row, fields.title)
-    title = title or (_name(row, fields.name) if fields.name else "")
+    title = title or _name(row, fields.name)
     if not identifier and (named_id := reading.options.id_key):
         reading.note_once(f"rows without field {named_id!r} get a digest of their content as id")
     metadata: dict[str, MetadataValue] = {}

@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import io
 import json
+import math
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from context_agent.retrieval.document_checks import MOST_ENTRIES
+from context_agent.retrieval.document_checks import LONGEST_KEY, MOST_ENTRIES
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
+from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.reading import Reading
-from context_agent.retrieval.loaders.rows import LARGEST_METADATA, LONGEST_ID, from_row
+from context_agent.retrieval.loaders.rows import (
+    LARGEST_METADATA,
+    LEAST_DIVIDED,
+    LONGEST_ID,
+    fields_captions,
+    fields_text,
+    from_row,
+    has_text,
+)
 from context_agent.types import Document
 
 
@@ -70,6 +81,90 @@ def test_a_row_that_is_no_document_is_reported(row: Any, options: dict[str, Any]
     assert ("..." in reason) == (len(row) > 12)
 
 
+@pytest.mark.parametrize(
+    ("row", "options", "expected"),
+    [
+        ({"id": "a\nb"}, {}, "a_b"),
+        ({"id": 7.5, "_id": "x"}, {}, "7.5"),
+        ({"id": None, "_id": "x"}, {}, "x"),
+        ({"id": math.nan, "doc_id": "x"}, {}, "x"),
+        ({"id": " ", "_id": "x"}, {}, "x"),
+        ({"id": "y", "key": "x"}, {"id_key": "key"}, "x"),
+    ],
+)
+def test_the_first_field_with_an_id_identifies_a_row(row: Any, options: dict[str, Any], expected: str) -> None:
+    (document,), reasons = read({"text": "t", **row}, **options)
+    assert document.id == expected
+    assert reasons == []
+
+
+def test_a_row_without_the_named_id_gets_a_digest_and_a_notice() -> None:
+    (document,), (reason,) = read({"text": "t", "id": "y"}, id_key="key")
+    assert document.metadata == {"id": "y"}
+    assert "'key'" in reason
+
+
+def test_a_field_with_a_long_name_is_no_metadata() -> None:
+    (document,), (reason,) = read({"k" * (LONGEST_KEY + 1): 1, "k" * LONGEST_KEY: 2, "text": "t", "n": 3})
+    assert document.metadata == {"k" * LONGEST_KEY: 2, "n": 3}
+    assert f"{LONGEST_KEY}" in reason
+
+
+@pytest.mark.parametrize(("length", "captions"), [(LEAST_DIVIDED - 1, []), (LEAST_DIVIDED, ["Gates", "North"])])
+def test_a_long_text_has_the_captions_of_its_headings_without_the_title(length: int, captions: list[str]) -> None:
+    text = f"# Weir\n\n# Gates\n\nThe mill stood.\n\n## North\n\n{'It rained. ' * 200}"
+    ((document,), _) = read({"title": "Weir", "text": text[:length]})
+    assert [caption.text for caption in document.captions] == captions
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "expected"),
+    [
+        ({"text": "t"}, {}, True), ({"text": " "}, {}, False), ({"text": 7}, {}, False), ({"x": "t"}, {}, False),
+        ({"text": 7, "body": "t"}, {}, True), ({"x": "t"}, {"text_key": "x"}, True),
+        ({"text": "t", "x": ""}, {"text_key": "x"}, False),
+    ],
+)  # fmt: skip
+def test_a_row_has_text_if_a_field_of_text_is_not_empty(row: Any, options: dict[str, Any], expected: bool) -> None:
+    assert has_text(row, LoadOptions(**options)) is expected
+
+
+def test_a_record_is_a_line_for_each_field() -> None:
+    day = date(2026, 1, 2)
+    record = {
+        "text": "t",
+        "n": 7,
+        "x": 1.5,
+        "no": None,
+        "yes": True,
+        "day": day,
+        "list": [b"t", day, "é"],
+        "in": {"a": 1},
+    }
+    assert fields_text(record) == (
+        'text: t\nn: 7\nx: 1.5\nno: null\nyes: true\nday: 2026-01-02\nlist: [\n"",\n"2026-01-02",\n"é"\n]\n'
+        'in: {\n"a": 1\n}'
+    )
+
+
+@pytest.mark.parametrize("first", ["one", "one\r", "one\r\ntwo", "one\rtwo"])
+def test_the_captions_of_a_record_are_the_keys_and_names_of_its_large_parts(first: str) -> None:
+    words = "It rained in the port. " * 5
+    record = {
+        "a": first,
+        "ports": {"north": {"text": words}, "south": {"text": words}},
+        "few": {"k": 1},
+        "quays": [{"name": "east", "text": words}],
+        "last": 7,
+    }
+    text = unix_lines(fields_text(record))
+    said = [(it.text, text[it.start : it.end].split("\n")[0], text[it.end - 1 :][:2]) for it in fields_captions(record)]
+    assert said == [
+        ("ports", "ports: {", "}\n"), ("north", '"north": {', "},"), ("south", '"south": {', "}\n"),
+        ("quays", "quays: [", "]\n"), ("east", "{", "}\n"),
+    ]  # fmt: skip
+
+
 def test_a_field_that_is_nested_too_deeply_costs_its_row_alone() -> None:
     deep: list[Any] = []
     for _ in range(100_000):
@@ -110,6 +205,9 @@ def test_a_name_in_lower_case_comes_before_others(tmp_path: Path) -> None:
         ({"title": "", "name": "Osterby"}, "Osterby"),
         ({"name": "One\ntwo"}, ""),
         ({"name": "x" * 201}, ""),
+        ({"name": "x" * 200}, "x" * 200),
+        ({"name": "X"}, "X"),
+        ({"name": " ", "subject": "The weir"}, "The weir"),
         ({"label": "spam"}, ""),
     ],
 )
@@ -130,6 +228,8 @@ def test_a_row_without_a_title_is_titled_by_its_name_which_stays_metadata(row: d
         ([{"user": "ann", "body": "Close it."}, {"text": "Done."}], "ann:\nClose it.\n\nDone."),
         ([{"created_at": "2026-01-02", "author": None, "content": "Close it."}], "2026-01-02:\nClose it."),
         ([{"owner": {"display_name": 7}, "body": "Close it."}, {"body": None}], "Close it."),
+        ([{"author": {"login": " ", "name": "Ina"}, "body": "Close it."}], "Ina:\nClose it."),
+        ([{"user": ["ann"], "body": "Close it."}], "Close it."),
     ],
 )
 @pytest.mark.parametrize("key", ["comments", "answers"])
@@ -226,6 +326,7 @@ def test_a_table_in_json_whose_columns_are_named_beside_it_has_rows(tmp_path: Pa
     "body",
     [
         "<p>The pump <b>leaks</b> &amp; drips.</p><ul><li>Close valve 4.</li></ul>",
+        "<p>The pump leaks &amp; drips.</p><p>Close valve 4.</p>\n ",
         "<!-- wp:paragraph -->\n<p>The pump leaks &amp; drips.</p>\n<p>Close valve 4.</p>\n<!-- /wp:paragraph -->",
     ],
 )
