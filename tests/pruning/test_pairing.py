@@ -157,3 +157,52 @@ def test_a_result_answers_a_call_that_the_agent_wrote_into_its_text() -> None:
     assert questions(calling(*names("read")), USER, written, answering(*2 * [Call()])) == ["", ""]
     both = calling(*names("read"), marks=["<tool_call>"])
     assert questions(both, answering(Call(), Call())) == ["what read asks"]
+
+
+# Calls that the agent wrote into its text, and results in texts
+
+
+def writing(*paths: str, calls: Sequence[Call] = ()) -> MessageContent:
+    """A message of the agent whose text has a call for each path."""
+    text = "\n".join(f'<tool_call>{{"name": "read", "arguments": {{"path": "{path}"}}}}</tool_call>' for path in paths)
+    return MessageContent("assistant", text=text, calls=tuple(calls), written_calls=frozenset(["<tool_call>"]))
+
+
+def said(*asked: str, role: str = "user") -> MessageContent:
+    """A text with a result for each of these, which the marks around the results may name."""
+    results = tuple(ResultText(0, (number,), "", f"result {number}", asked=it) for number, it in enumerate(asked))
+    return MessageContent(role, results=results, result_owner=(OWN_RESULT,) * len(results))
+
+
+@pytest.mark.parametrize(
+    ("contents", "asked"),
+    [
+        ([writing("a", "b"), said("", "")], ["a", "b"]),
+        ([writing("a", "b"), said(""), USER, said("")], ["a", "b"]),
+        ([writing("a", "b"), answering(Call()), said("")], ["a", "b"]),
+        ([writing("a", "b"), answering(Call(), Call())], ["a", "b"]),
+        # If there are more or fewer results than calls, they are those of the last call.
+        ([writing("a", "b"), said("")], ["b"]),
+        ([writing("a", "b"), said("", "", "")], ["b", "b", "b"]),
+        ([writing("a", "b"), answering(Call("x")), said("")], ["b"]),
+        ([writing("a"), said(""), writing("b"), said("")], ["a", "b"]),
+        ([said(""), writing("b"), said("")], ["", "b"]),
+        # What the marks name counts more than the call.
+        ([writing("a", "b"), said("named", "")], ["named", "b"]),
+        # A result of the agent's own message is not that of an earlier call.
+        ([writing("a", calls=names("read")), answering(Call()), said("", role="assistant")], ["what read asks", ""]),
+    ],
+)
+def test_results_in_texts_answer_the_calls_in_the_text_before_them(
+    contents: Sequence[MessageContent], asked: Sequence[str]
+) -> None:
+    assert questions(*contents) == asked
+
+
+@pytest.mark.parametrize(("last_turn", "left"), [(0, ["c"]), (1, ["c"]), (2, ["a", "b", "c"])])
+def test_the_arguments_of_calls_that_wait_for_results_stay_whole(last_turn: int, left: Sequence[str]) -> None:
+    arguments = tuple(ResultText(1, (name,), name, "{}") for name in "abc")
+    agent = MessageContent("assistant", calls=(Call("a"), Call(name="b"), Call("c")), arguments=arguments)
+    contents = paired([USER, agent, answering(Call("c")), USER], last_turn, range(4)).contents
+    assert [it.call_id for it in contents[1].arguments] == left
+    assert contents[3] is USER
