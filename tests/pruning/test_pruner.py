@@ -528,6 +528,17 @@ def test_the_next_report_counts_what_an_explicit_restore_costs(comes_whole: bool
     assert keeper.prune(restored).report.cached_lost == 0
 
 
+def test_restores_one_after_the_other_cost_what_one_of_all_costs() -> None:
+    messages, lost = rendered("openai", LONG), []
+    for restores in ([["p2", "p5"]], [["p2"], ["p5"]], [["p5"], ["p2"]]):
+        keeper = pruner(strategy="age", prices=Prices())
+        restored = keeper.prune(messages).messages
+        for names in restores:
+            restored = keeper.restore(restored, names)
+        lost.append(keeper.prune(restored).report.cached_lost)
+    assert lost[0] == lost[1] == lost[2]
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "langchain"])
 def test_a_passage_comes_back_when_the_agent_asks_for_it_in_words_or_in_a_call(kind: str) -> None:
     keeper = pruner(strategy="age")

@@ -11,18 +11,22 @@ from typing import Any
 
 import pytest
 
+from context_agent.errors import DataError
 from context_agent.retrieval.document_checks import LONGEST_KEY, MOST_ENTRIES
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.rows import (
+    ALL_COLUMNS_NOTE,
     LARGEST_METADATA,
     LEAST_DIVIDED,
     LONGEST_ID,
+    check_columns,
     fields_captions,
     fields_text,
     from_row,
     has_text,
+    has_text_column,
 )
 from context_agent.types import Document
 
@@ -127,6 +131,31 @@ def test_a_long_text_has_the_captions_of_its_headings_without_the_title(length: 
 )  # fmt: skip
 def test_a_row_has_text_if_a_field_of_text_is_not_empty(row: Any, options: dict[str, Any], expected: bool) -> None:
     assert has_text(row, LoadOptions(**options)) is expected
+
+
+@pytest.mark.parametrize("key", ["text_key", "id_key", "title_key"])
+def test_a_table_without_a_column_that_is_named_is_refused(key: str) -> None:
+    check_columns(["b", "a"], LoadOptions())
+    check_columns(["b", "a"], LoadOptions(**{key: "a"}))  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"no column 'c'\. The columns are 'a', 'b'"):
+        check_columns(["b", "a"], LoadOptions(**{key: "c"}))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("names", "text_key", "expected"),
+    [(["x", "Body"], None, True), (["x"], None, False), (["x"], "x", True), ([], "x", True)],
+)
+def test_a_table_has_a_column_of_text_if_its_name_says_so(
+    names: list[str], text_key: str | None, expected: bool
+) -> None:
+    assert has_text_column(names, LoadOptions(text_key=text_key)) is expected
+
+
+def test_if_no_column_is_named_all_of_them_are_the_text() -> None:
+    assert ALL_COLUMNS_NOTE.startswith("there is no column text, content, body or contents, so all columns")
+    reading = Reading("rows", "rows", io.BytesIO(), LoadOptions(), LoadReport())
+    (document,) = from_row(reading, 1, {"a": "The mill", "b": 7}, by_field=True)
+    assert (document.text, document.metadata) == ("a: The mill\nb: 7", {"a": "The mill", "b": 7})
 
 
 def test_a_record_is_a_line_for_each_field() -> None:
