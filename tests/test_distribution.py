@@ -3,10 +3,12 @@
 import subprocess
 import sys
 import tarfile
+import tomllib
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "context_agent"
@@ -41,6 +43,13 @@ def test_the_license_and_the_notice_travel_along(built):
     (wheel,) = built.glob("*.whl")
     names = [Path(name).name for name in zipfile.ZipFile(wheel).namelist()]
     assert {"LICENSE", "NOTICE"} <= set(names)
+
+
+@pytest.mark.parametrize("version", ["1.5.0", "1.5.1", "1.5.2"])
+def test_no_version_of_chroma_that_reports_its_use_is_allowed(version: str) -> None:
+    requirements = map(Requirement, tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"])
+    (chroma,) = (requirement for requirement in requirements if requirement.name == "chromadb")
+    assert not chroma.specifier.contains(version)
 
 
 def test_the_sdist_is_lean(built):
