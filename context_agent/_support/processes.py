@@ -18,7 +18,7 @@ def available_cores() -> int:
 
 @contextmanager
 def environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set environment variables for the processes that are started in the block."""
+    """Set environment variables in the block, also for the processes that are started in it."""
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

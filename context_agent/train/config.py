@@ -689,11 +689,11 @@ class LoggingConfig:
 
     Attributes:
         to: Names of the trackers. If trackio is installed, it is the default. It writes to this machine only.
-        project: Project name in the trackers.
+        project: Project name in trackio and Weights & Biases, and the name of MLflow's experiment.
         run: Run name in the trackers. None means the name of the run's folder.
     """
 
-    to: tuple[Literal["tensorboard", "trackio", "wandb"], ...] | None = None
+    to: tuple[Literal["mlflow", "tensorboard", "trackio", "wandb"], ...] | None = None
     project: str = "context-agent"
     run: str | None = None
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from context_agent._support.processes import environment
 from context_agent.errors import ConfigError, MissingExtraError
 from context_agent.train.config import LoggingConfig, RunConfig, RunKind
 
@@ -19,6 +22,10 @@ except ImportError as error:
 
 RANK_TIMEOUT = 4 * 3600
 """Seconds that ranks wait for each other. One rank may evaluate, or sample much longer than the others."""
+
+
+_PROJECT_VARIABLES = ("MLFLOW_EXPERIMENT_NAME", "WANDB_PROJECT")
+"""The environment variables from which transformers' integrations of trackers read the name of the project."""
 
 
 def trainer_settings(config: RunConfig, kind: RunKind, trackers: Sequence[str]) -> dict[str, Any]:
@@ -62,6 +69,11 @@ def installed_trackers(logging: LoggingConfig) -> tuple[str, ...]:
         if not _is_installed(name):
             raise ConfigError(f"logging.to names {name}, which is not installed. Run `pip install {name}`.")
     return logging.to
+
+
+def named_project(logging: LoggingConfig) -> AbstractContextManager[None]:
+    """Tell the trackers that a run starts in the block the name of its project. Variables that a user set keep it."""
+    return environment({name: logging.project for name in _PROJECT_VARIABLES if name not in os.environ})
 
 
 def _is_installed(name: str) -> bool:

@@ -43,7 +43,7 @@ from context_agent.train.metrics_log import METRICS_FILE, MetricsLog
 from context_agent.train.models import hub_commit
 from context_agent.train.saved_models import SavedModels
 from context_agent.train.trainer_mixin import TRAINER_FOLDER, RunRecord, all_ranks_ok
-from context_agent.train.trainer_settings import RANK_TIMEOUT, installed_trackers
+from context_agent.train.trainer_settings import RANK_TIMEOUT, installed_trackers, named_project
 
 try:
     import datasets
@@ -277,7 +277,7 @@ class TrainingRun:
                 file.write(json.dumps(about, indent=1).encode() + b"\n")
         resume_folder = None if self.newest is None else str(self.newest.path / TRAINER_FOLDER)
         try:
-            with explained_memory_errors(self.kind), stop.listening():
+            with named_project(self.config.logging), explained_memory_errors(self.kind), stop.listening():
                 trainer.train(resume_from_checkpoint=resume_folder)
             if stop.stopped:
                 raise KeyboardInterrupt  # noqa: TRY301 - an interrupt ends here, however it arrived

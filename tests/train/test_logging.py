@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -98,6 +99,26 @@ def test_nothing_is_logged_to_a_tracker_that_is_not_installed_or_not_wanted(
     assert trackers(tmp_path / "d", to=None) == (), "a folder named trackio, such as that of its data, is no package"
     with pytest.raises(ConfigError, match=r"logging\.to names wandb, which is not installed. Run `pip install wandb`"):
         trackers(tmp_path / "c", to=["wandb"])
+
+
+def test_the_project_reaches_the_trackers_that_read_it_from_a_variable(
+    trackio: Trackio, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from context_agent.train import sft
+
+    names = ("MLFLOW_EXPERIMENT_NAME", "WANDB_PROJECT")
+    monkeypatch.setenv(names[0], "mine")
+    monkeypatch.delenv(names[1], raising=False)
+    seen: list[list[str | None]] = []
+    monkeypatch.setattr(trackio, "log", lambda line: seen.append([os.environ.get(name) for name in names]))
+    sft.train(lessons(tmp_path / "lessons", to=["trackio"], project="gates"), note=lambda _: None)
+    assert seen[0] == ["mine", "gates"]
+    assert names[1] not in os.environ, "another run of this process may have another project"
+
+
+@pytest.mark.parametrize("name", ["mlflow", "tensorboard", "wandb"])
+def test_a_run_may_name_each_tracker_of_the_docs(name: str) -> None:
+    assert parse_run({"model": {"name": "m"}, "data": {}, "logging": {"to": [name]}}).logging.to == (name,)
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.glob("*.toml")), ids=lambda path: path.stem)
