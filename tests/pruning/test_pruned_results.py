@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from context_agent._support.cancellation import WorkCancelled, cancelled_if
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.pruned_results import DIGEST_BYTES, MIN_COVERED, PrunedResults, ResultRecord, digest
-from context_agent.tokens import CharCounter
+from context_agent.tokens import CharCounter, RepeatCounter
 from tests.support.conversations import rendered
 from tests.support.growth import MOST_GROWTH, growth
 from tests.support.long_conversation import LONG, pruner
@@ -128,6 +129,52 @@ def test_a_key_takes_the_bytes_that_are_counted_for_it() -> None:
     assert getsizeof(digest("a text \ud800")) == DIGEST_BYTES
 
 
+# The passages
+
+
+def test_a_text_that_must_stay_json_has_no_passages_if_it_is_none() -> None:
+    assert not record(paragraphs(4), form="value").passages
+    assert len(record(paragraphs(4)).passages) == 4
+
+
+def test_the_labels_of_passages_begin_with_what_the_call_asked_for() -> None:
+    labels = [passage.label for passage in record(f"# Rain\n\n{paragraphs(8)}", asked="a.txt").passages]
+    assert set(labels) == {"a.txt Rain"}
+    assert all(label is labels[0] for label in labels)
+    assert {passage.label for passage in record(paragraphs(2), asked="a.txt").passages} == {"a.txt"}
+
+
+def test_a_small_budget_cuts_smaller_passages() -> None:
+    small = ResultRecord(result(paragraphs(12, 60)), CharCounter(), budget=100)
+    assert len(small.passages) > len(record(paragraphs(12, 60)).passages)
+
+
+@pytest.mark.parametrize(
+    "text", [json.dumps({"a": '"rain"\n' * 90, "b": "rain " * 200}), f"\x1b[31m{'rain ' * 30}\x1b[0m\n"]
+)
+def test_a_passage_has_the_tokens_of_its_content_or_with_escape_sequences_of_what_is_written(text: str) -> None:
+    for passage in (passages := record(text).passages):
+        counted = text[passage.start : passage.end] if "\x1b" in text else passage.text
+        assert passage.tokens == CharCounter().count(counted)
+    assert any(passage.text != text[passage.start : passage.end] for passage in passages)
+
+
+def test_cutting_and_counting_can_be_cancelled() -> None:
+    with cancelled_if(lambda: True):
+        with pytest.raises(WorkCancelled):
+            assert record(paragraphs(4)).passages
+        with pytest.raises(WorkCancelled):
+            PrunedResults(CharCounter()).tokens("rain")
+
+
+def test_the_counted_lines_are_forgotten_with_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgotten: list[RepeatCounter] = []
+    monkeypatch.setattr(RepeatCounter, "forget", lambda self: forgotten.append(self))
+    PrunedResults(counter := RepeatCounter()).count_memory()
+    PrunedResults(CharCounter()).count_memory()
+    assert forgotten == [counter]
+
+
 # What a stub may replace
 
 
@@ -218,6 +265,30 @@ def test_what_was_restored_in_two_steps_is_restored() -> None:
 
 
 # Which record belongs to a result
+
+
+@pytest.mark.parametrize("originals_only", [False, True])
+def test_a_returned_text_is_found_unless_the_conversation_comes_with_originals(originals_only: bool) -> None:
+    memory = PrunedResults(CharCounter(), originals_only=originals_only)
+    assert memory.last_id == 0
+    (own,) = memory.records([result(paragraphs(4))], b"opening")
+    assert own.source.call_id == ""
+    own.remove({0: "p1"})
+    stub = result(memory.returned(result(paragraphs(4)), own))
+    assert memory.removed(stub) == ((None, {}) if originals_only else (own, {0: "p1"}))
+    whole = result(memory.returned(result(paragraphs(4)), own, {}))
+    assert memory.removed(whole) == (None, {})
+
+
+def test_an_image_has_its_own_tokens_and_its_stub_is_found_in_its_text() -> None:
+    memory = PrunedResults(CharCounter())
+    image = result("digest", form="image", part={"data": "x"}, tokens=900)
+    (own,) = memory.records([image], b"opening")
+    assert [memory.tokens(text, own) for text in ("digest", "other")] == [900, 2]
+    assert memory.tokens("digest") == memory.tokens("digest", record("digest")) == 2
+    text = memory.returned(image, own, {0: "p1"})
+    assert memory.removed(result(text, path=("content", "text"))) == (own, {0: "p1"})
+    assert memory.removed(result(text)) == (None, {})
 
 
 def test_calls_with_one_id_and_equal_results_have_records_of_their_own() -> None:

@@ -540,6 +540,24 @@ def test_restores_one_after_the_other_cost_what_one_of_all_costs() -> None:
     assert lost[0] == lost[1] > lost[2]
 
 
+def test_the_arguments_of_the_last_turn_stay_if_they_fit() -> None:
+    last = Turn("", "", (Call("c9", {"content": noises(50, 8)}, ("written",)),))
+    messages = rendered("openai", [*conversation(noises(0, 6), noises(10, 6)), last])
+    pruned = pruner(strategy=by_place(*range(50, 58))).prune(messages)
+    assert pruned.report.outcome == "pruned"
+    assert pruned.messages[-2:] == messages[-2:]
+
+
+def test_a_stub_in_the_arguments_of_a_call_is_no_request() -> None:
+    written = Turn(TASK, "I write it down.", (Call("c0", {"content": noises(0, 12)}, ("written",)),))
+    keeper = pruner(strategy="age")
+    pruned = keeper.prune(rendered("openai", [written, search(1, noises(20, 3)), search(2, "done")]))
+    (call,) = next(message["tool_calls"] for message in pruned.messages if "tool_calls" in message)
+    assert "; restore: p1" in call["function"]["arguments"]
+    again = keeper.prune(pruned.messages)
+    assert (again.report.restored, again.messages) == ((), pruned.messages)
+
+
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "langchain"])
 def test_a_passage_comes_back_when_the_agent_asks_for_it_in_words_or_in_a_call(kind: str) -> None:
     keeper = pruner(strategy="age")
