@@ -216,8 +216,10 @@ class _Cutter:
         firsts = sorted([*(start for start, _, _ in parts), *(table.first for table in found), len(text)])
         for table in found:
             end = table.rows[-1][1]
-            following = firsts[bisect_left(firsts, end)]
-            whole = (table.first, self._footer_end(end, following)) if len(found) > 1 else None
+            whole: tuple[int, int] | None = None
+            if len(found) > 1:
+                end = self._footer_end(end, firsts[bisect_left(firsts, end)])
+                whole = table.first, end
             parts.append((table.first, end, partial(self._of_rows, table, whole)))
         taken = sorted((start, end) for start, end, _ in parts)
         position = 0

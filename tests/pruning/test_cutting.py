@@ -56,6 +56,9 @@ def check(drawing: str, left: str, *, as_json: bool = False) -> None:
     text = text_of(drawing)
     passages = cut(text, as_json=as_json)
     assert drawn(text, passages) == drawing
+    for passage in passages:
+        for item in {item for it in passages for item in it.items}:
+            assert (item in passage.items) == (item.start < passage.end and passage.start < item.end)
     assert shortened(without(text, passages, range(len(passages)), lambda rows: f"{len(rows)} gone")) == left
 
 
@@ -688,7 +691,7 @@ def test_the_elements_of_a_document(drawing: str, left: str) -> None:
             (
                 "⟨id,name\n«id name→a10,b50»\n«id name→a11,b50»\n«id name→a12,b50»⟩\n\n⟨id,city\n"
                 "«id city→a10,b50»\n«id city→a11,b50»\n«id city→a12,b50»\n(3 rows)⟩\n\n⟨id,size\n"
-                "«(3 rows) id size→a10,b50»\n«(3 rows) id size→a11,b50»\n«(3 rows) id size→a12,b50»⟩\n```\n"
+                "«id size→a10,b50»\n«id size→a11,b50»\n«id size→a12,b50»⟩\n```\n"
             ),
             "3 gone\n\n3 gone\n\n3 gone\n```\n",
         ),
@@ -716,8 +719,8 @@ def test_the_elements_of_a_document(drawing: str, left: str) -> None:
         ),
         (
             (
-                "⟨id,name\n«id name→a10,b50»\n«id name→a11,b50»\n«id name→a12,b50»\nfoot⟩\n«foot→¤»\n⟨id,city\n"
-                "«foot id city→a10,b50»\n«foot id city→a11,b50»\n«foot id city→a12,b50»⟩\n"
+                "⟨id,name\n«id name→a10,b50»\n«id name→a11,b50»\n«id name→a12,b50»\nfoot⟩\n«¤»\n⟨id,city\n"
+                "«id city→a10,b50»\n«id city→a11,b50»\n«id city→a12,b50»⟩\n"
             ),
             '3 gone\n"1 gone"\n3 gone\n',
         ),
@@ -742,6 +745,13 @@ def test_the_elements_of_a_document(drawing: str, left: str) -> None:
             '"1 gone"\n\nid,name\n"3 gone",\n\n1 gone\n',
         ),
         ("«id,name;x\na10,b50\na11,b50\na12,b50»", "1 gone"),
+        (
+            (
+                "⟨id,name\n«id name→a10,b50»\n«id name→a11,b50»\n«id name→a12,b50»\nfoot⟩\n\n«b100 c100»\n\n"
+                "⟨id,city\n«b100 c19→a10,b50»\n«b100 c19→a11,b50»\n«b100 c19→a12,b50»⟩"
+            ),
+            "3 gone\n\n1 gone\n\n3 gone",
+        ),
         (
             (
                 "⟨id,name\n«id name→a10,b50»\n«id name→a11,b50»\n«id name→a12,b50»\nfoot⟩\n\nc20\n\n⟨id,city\n"

@@ -385,6 +385,8 @@ def test_passages_are_spans_in_order_and_json_stays_json(text: str) -> None:
     for passage in passages:
         assert position <= passage.start < passage.end <= len(text)
         position = passage.end
+        for item in {item for other in passages for item in other.items}:
+            assert (item in passage.items) == (item.start < passage.end and passage.start < item.end)
         raw = text[passage.start : passage.end]
         assert passage.text == (json.loads(f'"{raw}"') if passage.form == "string" else _value(passage, raw))
     assert without(text, passages, [], str) == text

@@ -268,6 +268,7 @@ def test_if_brief_stubs_are_over_the_budget_the_next_prune_is_too() -> None:
     messages = rendered("anthropic", turns)
     first, second = keeper.prune(messages), keeper.prune(messages)
     assert [first.report.outcome, second.report.outcome] == ["over budget", "over budget"]
+    assert f"{first.report.tokens_after} tokens of tool results stay, " in first.report.warnings[-1]
     assert second.messages == first.messages
 
 
