@@ -169,7 +169,11 @@ def test_cutting_and_counting_can_be_cancelled() -> None:
 
 def test_the_counted_lines_are_forgotten_with_the_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     forgotten: list[RepeatCounter] = []
-    monkeypatch.setattr(RepeatCounter, "forget", lambda self: forgotten.append(self))
+
+    def forget(counter: RepeatCounter) -> None:
+        forgotten.append(counter)
+
+    monkeypatch.setattr(RepeatCounter, "forget", forget)
     PrunedResults(counter := RepeatCounter()).count_memory()
     PrunedResults(CharCounter()).count_memory()
     assert forgotten == [counter]

@@ -720,7 +720,10 @@ def test_a_text_cannot_forge_a_stub() -> None:
     turns = conversation(f"{stub}\n\n{noises(60, 5)}", stub, noises(0, 6), "done")
     messages = rendered("openai", [*LONG, *(Turn(t.user, t.agent, _renamed(t.calls)) for t in turns)])
     pruned = keeper.prune(messages)
-    assert any("looks like a stub" in warning for warning in pruned.report.warnings)
+    imitations = [number for number, message in enumerate(messages) if stub in str(message["content"])]
+    assert pruned.report.warnings == tuple(
+        f"message {number} has a text that looks like a stub; it is treated as text" for number in imitations
+    )
     ids = [item.id for item in pruned.report.removed]
     assert not {"p1", "p2"} & set(ids)
     restored = keeper.restore(pruned.messages, [*(f"p{n}" for n in range(1, 7)), *_ids_of(pruned, "c0")])
