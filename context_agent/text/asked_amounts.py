@@ -7,6 +7,8 @@ from math import inf
 from typing import NamedTuple
 
 from context_agent.text.conversation import without_answers
+from context_agent.text.identification import languages_shown
+from context_agent.text.languages import ENGLISH
 from context_agent.text.normalization import plain
 from context_agent.text.quantities import Quantity, WrittenQuantity, count_dimension, written_quantities
 from context_agent.text.words import key, words
@@ -21,9 +23,9 @@ _MOST = re.compile(
     r"|(?:weniger|billiger|gunstiger|leichter|kurzer|kleiner) als|moins de|au plus|jusqu'a|menos d[eo]|como maximo"
     r"|hasta|sotto|meno di|al massimo|fino a[di]?|non oltre|abaixo d[eo]|no maximo|inferior(?:e|i)? a|onder"
     r"|hoogstens|maximaal|(?:minder|goedkoper|lichter|korter|kleiner) dan|ponizej|mniej niz|najwyzej|maksymalnie"
-    r"|(?:tansz|lzejsz|krotsz|mniejsz)\w{1,3} niz|nejvyse"
-    r"|maximalne|mene nez|levnejsi nez|до"
-    r"|менее|меньше|дешевле|легче|короче"
+    r"|(?:(?:tansz|lzejsz|krotsz|mniejsz)\w{1,3}|taniej|lzej|krocej) niz|nejvyse|nanejvys"
+    r"|maximalne|(?:mene|min|levnejsi|levneji|lehci|kratsi|mensi) nez|до"
+    r"|(?:менее|меньше|дешевле|легче|короче)(?: чем)?"
     r"|максимум|(?<!what )(?<!who )(?<!how )(?<!he )(?<!\bi )(?<!you )(?<!we )(?<!they )(?<!\bto )(?:do|ate))"
     rf"{_THE})) ?\Z"
 )
@@ -33,8 +35,9 @@ _LEAST = re.compile(
     r"|(?:mehr|teurer|langer|schwerer|grosser|heller|hoher) als|plus de|au moins|mas de|al menos|como minimo"
     r"|oltre|almeno|piu di|sopra|superior(?:e|i)? a|pelo menos|mais d[eo]|acima d[eo]|no minimo|minstens|ten minste"
     r"|minimaal|vanaf|boven|(?:meer|duurder|zwaarder|langer|groter) dan|od|ponad|powyzej|co najmniej|przynajmniej"
-    r"|wiecej niz|(?:drozsz|ciezsz|dluzsz|wieksz)\w{1,3} niz|vice nez|alespon|nejmene|minimalne|от|более|больше|свыше"
-    rf"|дороже|тяжелее|длиннее|минимум|хотя бы){_THE})) ?\Z"
+    r"|(?:(?:drozsz|ciezsz|dluzsz|wieksz)\w{1,3}|wiecej|drozej|dluzej) niz"
+    r"|(?:vice|vic|drazsi|tezsi|delsi|dele|vetsi) nez|alespon|aspon|nejmene|minimalne|от|свыше|минимум|хотя бы"
+    rf"|(?:более|больше|дороже|тяжелее|длиннее|дольше)(?: чем)?){_THE})) ?\Z"
 )
 _NOT = re.compile(
     r"(?:(?<!\w)(?:no|not|never|cannot|nicht|nie|pas|non|nunca|nao|niet|ne|не)|n['’]t)"
@@ -72,10 +75,11 @@ _EXTREMES = (
     (True, _MASS, r"najciezsz\w{1,3}|nejtezsi\w{0,2}|сам\w{2} тяжел\w{2}"),
     (False, _LENGTH, r"shortest|kurzeste[nrsm]?|plus courte?s?|mas cort[oa]s?|piu (?:cort|brev)\w|mais curt\w|kortste"),
     (False, _LENGTH, r"najkrotsz\w{1,3}|nejkratsi\w{0,2}|сам\w{2} коротк\w{2,3}"),
+    (True, ("length",), r"tallest"),
     (
         True,
         _LENGTH,
-        r"longest|tallest|langste[nrsm]?|plus long(?:ue)?s?|mas larg[oa]s?|piu lung\w{1,2}|mais long[oa]s?",
+        r"longest|langste[nrsm]?|plus long(?:ue)?s?|mas larg[oa]s?|piu lung\w{1,2}|mais long[oa]s?",
     ),
     (True, _LENGTH, r"najdluzsz\w{1,3}|nejdelsi\w{0,2}|сам\w{2} длинн\w{2}"),
     (False, _SIZE, r"smallest|kleinste[nrsm]?|plus petite?s?|mai?s pequen[oa]s?|piu piccol[oaie]"),
@@ -89,6 +93,8 @@ _EXTREMES = (
 _EXTREME = re.compile("|".join(rf"(?<!\w)(?P<row{row}>{one[2]})(?!\w)" for row, one in enumerate(_EXTREMES)))
 _COMPARED = re.compile(r" (?:than|als|que|qu|che|dan|niz|nez|чем)\b")
 """What follows a comparative of two things, as in `mas grande que`."""
+_LASTING = re.compile(r"[ -](?:serving|running|standing|living|lived|lasting|reigning|ruling|held)\b")
+"""What follows a word such as `longest` if a time is meant."""
 _RANKED = re.compile(r" (?:priorit|rank|severit)")
 """What follows a word such as `highest` if 1 may be higher than 2."""
 _COUNT_OF = re.compile(r" (?:number|amount|anzahl|nombre|numero) (?:of|der|de|di)\b")
@@ -143,6 +149,8 @@ def asked_extreme(question: str) -> Extreme | None:
     if found is None or _COMPARED.match(text, found.end()) or _RANKED.match(text, found.end()):
         return None
     highest, dimensions, _ = _EXTREMES[int((found.lastgroup or "").removeprefix("row"))]
+    if dimensions == _LENGTH and _LASTING.match(text, found.end()):
+        dimensions = ("time",)
     is_open = dimensions in ((), _SIZE)
     of = map(key, words(_COUNT_OF.sub("", text[found.end() :][:_LONGEST_SIDE]))[:2])
     return Extreme(highest, dimensions, frozenset(words(found[0])), frozenset(of) if is_open else frozenset())
@@ -168,6 +176,12 @@ def _asked(question: str) -> str:
     return plain(without_answers(question)[-_QUESTION_CHARACTERS:])
 
 
+def _most_before(text: str, before: str) -> re.Match[str] | None:
+    """Return the words before a quantity that make it the most. In an English question, `do` is a verb."""
+    said = _MOST.search(before)
+    return None if said and words(said[0]) == ["do"] and ENGLISH in languages_shown(text) else said
+
+
 def _limit(text: str, found: WrittenQuantity) -> Limit | None:
     """Return the limit that a question sets by a quantity, or None if it just names the quantity."""
     before, after = text[max(0, found.start - _LONGEST_SIDE) : found.start], text[found.end :][:_LONGEST_SIDE]
@@ -175,7 +189,7 @@ def _limit(text: str, found: WrittenQuantity) -> Limit | None:
     said = _BETWEEN.search(before) if found.low < found.high else None
     if said or (found.low < found.high and not found.is_list):
         least, most = found.low, found.high
-    elif said := _MOST.search(before) or _OR_LESS.match(after):
+    elif said := _most_before(text, before) or _OR_LESS.match(after):
         most = found.high
     elif said := _LEAST.search(before):
         least = found.low

@@ -35,7 +35,8 @@ _NEWEST = re.compile(
     r"|\b(?:neue?ste[nrs]?|jungste[nrs]?|letzte[nrs]?|zuletzt|aktuell\w*|derzeit\w*"
     r"|dernier\w*|plus recente?s?|actuel\w*|ultim[aoie]s?|mas recientes?|mais recentes?|atua(?:l|is)|piu recent[ei]"
     r"|attual[ei]|nieuwste|laatste|huidige|meest recente|senaste|nyeste|seneste|nuvarande"
-    r"|najnowsz\w+|ostatni\w*|obecn\w+|aktualn\w+|nejnovejsi\w*|najnovs\w+|posledn\w+|soucasn(?:y|a|ou|eho|em)|последн\w+|новейш\w+|текущ\w+|останн\w+|поточн\w+)\b"
+    r"|najnowsz\w+|ostatni\w*|obecn\w+|aktualn\w+|nejnovejsi\w*|najnovs\w+|posledn\w+|soucasn(?:y|a|ou|eho|em)"
+    r"|последн\w+|новейш\w+|сам\w{2,3} (?:нов|свеж)\w{2,3}|текущ\w+|останн\w+|поточн\w+)\b"
     r"|最新|直近|現在|目前|最近|当前|최신|최근|현재"
 )
 """Words that ask for the newest edition, without accents."""
@@ -107,7 +108,7 @@ _SIDES = re.compile(
     r"|(?P<after>after|later than|newer than|(?<!the )following|nach|apres|despues d\w+|posterior\w* a|depois d\w+|dopo"
     r"|po|после|після|новее)"
     r"|(?P<most>until|till|up to(?: and including)?|not after|(?:no|not) (?:later|newer) than|bis(?: zu[mr]?)?"
-    r"|jusqu\W?\w+|hasta(?: la| el)?|ate|fino a\w*|tot(?: en met)?|t/m|az do|до|по)"
+    r"|jusqu\W?\w+|hasta(?: la| el)?|ate|fino a\w*|tot(?: en met)?|t/m|az do|do(?= rok)|до|по)"
     r"|(?P<before>(?:until )?before|prior to|earlier than|older than|preceding|vor|avant|antes d\w+|anterior\w* a"
     r"|prima d\w+|voor|przed|pred|перед|раньше|ранее)"
     r")(?! (?!spring|beginning)[a-z]{2,15}ing\b)"

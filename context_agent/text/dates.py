@@ -42,53 +42,55 @@ _MONTH_FIRST = re.compile(r"(?<!\w)(?P<month>[^\W\d_]{3,12})\.?[ ](?P<day>\d{1,2
 _WHOLE_DATE = re.compile(r"[12]\d{3}(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])")
 _MONTH_NAMES = (
     (
-        "january jan januar januari janner janvier enero gennaio janeiro ledna leden lednu ocak tammikuuta"
-        " stycznia styczen styczniu styczniem января январь январе январем січня січень січні"
+        "january jan januar januari janner janvier enero gennaio janeiro ledna leden lednu lednem ocak tammikuuta"
+        " stycznia styczen styczniu styczniem января январь январе январем січня січень січні січнем"
     ),
     (
-        "february feb februar februari fevrier fevr febrero febbraio fevereiro unora unor unoru subat helmikuuta"
-        " lutego luty lutym февраля февраль феврале февралем лютого лютии лютому"
+        "february feb februar februari fevrier fevr febrero febbraio fevereiro unora unor unoru unorem subat helmikuuta"
+        " lutego luty lutym февраля февраль феврале февралем лютого лютии лютому лютим"
     ),
     (
-        "march mar marz mars marts marzo marco maart brezna brezen breznu mart maaliskuuta"
-        " marca marzec marcu marcem марта март марте мартом березня березень березні"
+        "march mar marz mars marts marzo marco maart brezna brezen breznu breznem mart maaliskuuta"
+        " marca marzec marcu marcem марта март марте мартом березня березень березні березнем"
     ),
     (
-        "april apr avril avr abril aprile dubna duben dubnu nisan huhtikuuta"
-        " kwietnia kwiecien kwietniu kwietniem апреля апрель апреле апрелем квітня квітень квітні"
+        "april apr avril avr abril aprile dubna duben dubnu dubnem nisan huhtikuuta"
+        " kwietnia kwiecien kwietniu kwietniem апреля апрель апреле апрелем квітня квітень квітні квітнем"
     ),
     (
-        "may mai mayo maggio maio mei maj kvetna kveten kvetnu mayis toukokuuta"
-        " maja maju majem мая маи мае маем травня травень травні"
+        "may mai mayo maggio maio mei maj kvetna kveten kvetnu kvetnem mayis toukokuuta"
+        " maja maju majem мая маи мае маем травня травень травні травнем"
     ),
     (
-        "june jun juni juin junio giugno junho cervna cerven cervnu haziran kesakuuta"
-        " czerwca czerwiec czerwcu czerwcem июня июнь июне июнем червня червень червні"
+        "june jun juni juin junio giugno junho cervna cerven cervnu cervnem haziran kesakuuta"
+        " czerwca czerwiec czerwcu czerwcem июня июнь июне июнем червня червень червні червнем"
     ),
     (
-        "july jul juli juillet juil julio luglio julho cervence cervenec cervenci temmuz heinakuuta"
-        " lipca lipiec lipcu lipcem июля июль июле июлем липня липень липні"
+        "july jul juli juillet juil julio luglio julho cervence cervenec cervenci cervencem temmuz heinakuuta"
+        " lipca lipiec lipcu lipcem июля июль июле июлем липня липень липні липнем"
     ),
     (
-        "august aug aout agosto augustus augusti srpna srpen srpnu agustos elokuuta"
-        " sierpnia sierpien sierpniu sierpniem августа август августе августом серпня серпень серпні"
+        "august aug aout agosto augustus augusti srpna srpen srpnu srpnem agustos elokuuta"
+        " sierpnia sierpien sierpniu sierpniem августа август августе августом серпня серпень серпні серпнем"
     ),
     (
-        "september sep sept septembre septiembre settembre setembro zari eylul syyskuuta"
-        " wrzesnia wrzesien wrzesniu wrzesniem сентября сентябрь сентябре сентябрем вересня вересень вересні"
+        "september sep sept septembre septiembre settembre setembro zari zarim eylul syyskuuta"
+        " wrzesnia wrzesien wrzesniu wrzesniem сентября сентябрь сентябре сентябрем вересня вересень вересні вереснем"
     ),
     (
-        "october oct oktober okt octobre octubre ottobre outubro rijna rijen rijnu ekim lokakuuta"
-        " pazdziernika pazdziernik pazdzierniku pazdziernikiem октября октябрь октябре октябрем жовтня жовтень жовтні"
+        "october oct oktober okt octobre octubre ottobre outubro rijna rijen rijnu rijnem ekim lokakuuta"
+        " pazdziernika pazdziernik pazdzierniku pazdziernikiem"
+        " октября октябрь октябре октябрем жовтня жовтень жовтні жовтнем"
     ),
     (
         "november nov novembre noviembre novembro kasim marraskuuta"
         " listopada listopad listopadu listopadzie listopadem ноября ноябрь ноябре ноябрем"
-        " листопада листопад листопаді"
+        " листопада листопад листопаді листопадом"
     ),
     (
-        "december dec dezember dez decembre diciembre dicembre dezembro prosince prosinec prosinci aralik joulukuuta"
-        " grudnia grudzien grudniu grudniem декабря декабрь декабре декабрем грудня грудень грудні"
+        "december dec dezember dez decembre diciembre dicembre dezembro prosince prosinec prosinci prosincem"
+        " aralik joulukuuta"
+        " grudnia grudzien grudniu grudniem декабря декабрь декабре декабрем грудня грудень грудні груднем"
     ),
 )
 """The names of the months in 14 languages, without accents."""

@@ -1,7 +1,7 @@
 """Spans of time in a text: decades, school years, halves and quarters of a year, seasons, early and late in a year.
 
 Texts are plain: in lower case, without accents, in Unicode's form NFC. The words are known in English, German, French,
-Spanish, Portuguese, Italian, Dutch, Polish, Russian, Chinese, Japanese and Korean.
+Spanish, Portuguese, Italian, Dutch, Polish, Czech, Russian, Chinese, Japanese and Korean.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from typing import NamedTuple
 _SEASONS = {
     name: month
     for month, names in (
-        (3, "spring fruhjahr fruhling printemps primavera voorjaar lente wiosna wiosny wiosne весна весны весной 春"),
-        (6, "summer sommer ete verano verao estate zomer lato latem лето лета летом 夏"),
-        (9, "autumn fall herbst automne otono outono autunno herfst jesien jesieni jesienia осень осени осенью 秋"),
-        (12, "winter hiver invierno inverno zima zimy zime зима зимы зимои 冬"),
+        (3, "spring fruhjahr fruhling printemps primavera voorjaar lente wiosna wiosny wiosne jaro jara jare 春"),
+        (3, "весна весны весну весне веснои"),
+        (6, "summer sommer ete verano verao estate zomer lato latem leto lete лето лета лете летом 夏"),
+        (9, "autumn fall herbst automne otono outono autunno herfst jesien jesieni jesienia podzim podzimu 秋"),
+        (9, "осень осени осенью"),
+        (12, "winter hiver invierno inverno zima zimy zime zimie зима зимы зиму зиме зимои 冬"),
     )
     for name in names.split()
 }
@@ -24,10 +26,22 @@ _ORDINALS = {
     name: number
     for number, names in enumerate(
         (
-            "first 1st 1 i erste ersten erstes premier 1er primer primeiro primo eerste pierwsze первое первом",
-            "second 2nd 2 ii 2e zweite zweiten zweites deuxieme segundo secondo tweede drugie drugi второе втором",
-            "third 3rd 3 iii 3e dritte dritten drittes troisieme tercer terceiro terzo derde trzeci третьем",
-            "fourth 4th 4 iv 4e last vierte vierten viertes quatrieme cuarto quarto vierde czwarty четвертом",
+            (
+                "first 1st 1 i erste ersten erstes premier 1er primer primeiro primo eerste"
+                " pierwsze pierwszym pierwszej prvni prvnim первое первом первои"
+            ),
+            (
+                "second 2nd 2 ii 2e zweite zweiten zweites deuxieme segundo secondo tweede"
+                " drugie drugi drugim drugiej druhe druhem второе втором второи"
+            ),
+            (
+                "third 3rd 3 iii 3e dritte dritten drittes troisieme tercer terceiro terzo derde"
+                " trzeci trzecim treti tretim третьем"
+            ),
+            (
+                "fourth 4th 4 iv 4e last vierte vierten viertes quatrieme cuarto quarto vierde"
+                " czwarty czwartym ctvrte ctvrtem четвертом"
+            ),
         ),
         start=1,
     )
@@ -36,8 +50,11 @@ _ORDINALS = {
 _PARTS = {
     name: months
     for months, names in (
-        (6, "half halves halbjahr halfte semestre halfjaar polrocze polroczu полугодие полугодии половине"),
-        (3, "quarter quarters quartal quartals trimestre kwartaal kwartal kwartale квартал квартале"),
+        (6, "half halves halbjahr halfte semestre halfjaar"),
+        (6, "polrocze polroczu polowa polowie polowy pololeti polovina polovine"),
+        (6, "полугодие полугодии половина половине половины"),
+        (3, "quarter quarters quartal quartals trimestre kwartaal"),
+        (3, "kwartal kwartale kwartalu ctvrtleti квартал квартале квартала"),
     )
     for name in names.split()
 }
@@ -45,9 +62,11 @@ _PARTS = {
 _THIRDS = {
     name: month
     for month, names in (
-        (1, "early beginning start anfang debut principios inicios inizio inicio begin poczatku начале"),
-        (5, "mid middle mitte mediados meados polowie середине"),
-        (9, "late end ende fin finales fine fins eind koncu конце"),
+        (1, "early beginning start anfang debut principios inicios inizio inicio begin"),
+        (1, "poczatek poczatku zacatek zacatku начале начала"),
+        (5, "mid middle mitte mediados meados polowie polovine середине"),
+        (9, "late end ende fin finales fine fins eind"),
+        (9, "koncu konca konec konci konce конце конца"),
     )
     for name in names.split()
 }
@@ -61,9 +80,10 @@ _OTHER_MEANINGS = {
 }
 """Words that name no part of a year before these fillers, as in `When did it start in 2020?` or `the fine of 2020`."""
 JOINTS = frozenset(
-    "and to until till through thru or und bis oder et a au ou y al hasta o e ed ao ate en tot i do и по до или".split()
+    "and to until till through thru or und bis oder et a au ou y al hasta o e ed ao ate en tot i do"
+    " и по до или і та".split()
 )
-LISTING = frozenset("and or und oder et ou y e ed o en i и или &".split())
+LISTING = frozenset("and or und oder et ou y e ed o en i и или і та &".split())
 """The joints that may also list two times. Only words before them, such as `between`, then make a range."""
 JOINT = rf"(?: (?:{'|'.join(sorted(JOINTS))}) | ?[-–—&] ?)"
 """What stands between the two ends of a range."""

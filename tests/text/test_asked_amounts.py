@@ -58,6 +58,11 @@ from tests.support.growth import MOST_GROWTH, growth
         ("niet meer dan 2 kg", "mass", 2, 2.1),
         ("laptop do 3000 zł", "money", 3000, 3001),
         ("nejvýše 20 kg", "mass", 20, 21),
+        ("który telefon do 500 zł", "money", 500, 501),
+        ("nie dłużej niż 2 tygodnie", "time", 14 * 86400, 15 * 86400),
+        ("víc než 25 dnů", "time", 25 * 86400, 24 * 86400),
+        ("kratší než 3 hodiny", "time", 10_800, 10_801),
+        ("дольше чем 3 часа", "time", 10_800, 10_799),
         ("не дороже 50 тыс рублей", "money", 50_000, 50_001),
         ("между 2 и 5 кг", "mass", 3, 6),
         ("courses with at least 5 credits", "number of credit", 5, 4),
@@ -90,6 +95,8 @@ def test_a_question_may_set_a_limit(question, dimension, inside, outside):
         "The map x => 5 s",
         "a shelf between 5 kg of flour and the wall",
         "what do 20 GB plans cost",
+        "which dogs do 20 km",
+        "walks on which you can do 10 km",
         "pages under section 5 of the act",
         "Who ate 50 grams of sugar?",
         "User: Which tents?\nAssistant: Those under 50 euros." + " They are light." * 150 + "\nUser: And the red ones?",
@@ -112,6 +119,8 @@ def test_other_questions_set_no_limit(question):
         ("lightest laptop", False, "mass"),
         ("longest trail", True, "length"),
         ("kürzeste Laufzeit", False, "time"),
+        ("longest serving president", True, "time"),
+        ("tallest president", True, "length"),
         ("largest flat", True, "area"),
     ],
 )
@@ -119,6 +128,11 @@ def test_a_question_may_ask_for_an_extreme(question, highest, dimension):
     extreme = asked_extreme(question)
     assert extreme.highest == highest
     assert dimension in extreme.dimensions
+
+
+@pytest.mark.parametrize(("question", "dimension"), [("longest-running show", "length"), ("tallest president", "time")])
+def test_an_extreme_of_another_dimension_is_not_asked_for(question, dimension):
+    assert dimension not in asked_extreme(question).dimensions
 
 
 @pytest.mark.parametrize(
