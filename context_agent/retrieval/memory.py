@@ -117,7 +117,9 @@ class MemoryCorpus:
         self._embed_query = query_vectors(self.embedder)
         self._vectors = self._unit_vectors(vectors)
         vector_table = VectorTable.of(self._vectors, np.ones(len(self._chunks), dtype=np.float32), "ip")
-        self._bm25 = Bm25Index.of(Bm25Entry(chunk.id, chunk.title, chunk.text) for chunk in self._chunks)
+        self._bm25 = Bm25Index.of(
+            Bm25Entry(chunk.id, chunk.title, chunk.text, chunk.document_id, chunk.metadata) for chunk in self._chunks
+        )
         self._table = TextTable.of(chunk.text for chunk in self._chunks)
         self._documents = _rows_by_document(self._chunks)
         self.matching = cached_by_filter(self._matching)

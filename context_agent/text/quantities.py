@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple
 
 from context_agent.text.normalization import plain
 from context_agent.text.periods import JOINT, LISTING
+from context_agent.text.record_fields import inner_fields
 from context_agent.text.words import key, without_inflection, words
 
 _UNITS = {
     name.replace("_", " "): (dimension, factor)
     for dimension, factor, names in (
         ("money", 1, "€ $ £ us$ eur euro euros usd dollar dollars gbp pounds chf franken"),
-        ("money", 1, "₽ руб рубля рублеи pln zl zloty zlote zlotych czk kc korun"),
+        ("money", 1, "₽ руб рубля рублеи pln zl zloty zlote zlotych czk kc korun koruny"),
         ("data", 1e-6, "kb"),
         ("data", 1e-3, "mb megabytes"),
         ("data", 1, "gb gigabyte gigabytes гб"),
@@ -52,12 +51,16 @@ _UNITS = {
         ("frequency", 1, "hz"),
         ("share", 1, "% percent prozent"),
         ("time", 1, "s sec seconds sekunden secondi segundos seconden sekund секунд"),
-        ("time", 60, "min minutes minuten minuti minutos minut минут"),
-        ("time", 3600, "h hour hours stunden heures horas ore uur godzin hodin часов часа"),
-        ("time", 86400, "days tage tagen jours dias giorni dagen dni днеи дня"),
-        ("time", 604800, "weeks wochen semaines semanas settimane weken недель"),
-        ("time", 2629800, "months monate monaten mois meses mesi maanden месяцев месяца"),
-        ("time", 31557600, "years jahre jahren ans anos anni jaar lat лет года"),
+        ("time", 60, "min minutes minuten minuti minutos minut minuty минут минуты"),
+        ("time", 3600, "h hour hours stunden heures horas ore uur godzin godziny hodin hodiny часов часа"),
+        ("time", 86400, "days tage tagen jours dias giorni dagen dni dny dnu днеи дня"),
+        ("time", 604800, "weeks wochen semaines semanas settimane weken tygodni tygodnie tydny tydnu недель недели"),
+        (
+            "time",
+            2629800,
+            "months monate monaten mois meses mesi maanden miesiecy miesiace mesicu mesice месяцев месяца",
+        ),
+        ("time", 31557600, "years jahre jahren ans anos anni jaar lat lata лет года"),
     )
     for name in names.split()
 }
@@ -105,8 +108,6 @@ _LONGEST_FIELD, _LONGEST_RECORD = 80, 4_000
 _FEWEST_FIELDS = 2
 _FIELD = re.compile(r'(?:[-*•] )?\*{0,2}([^:*"{}\n]{1,40})(?::\*{0,2}|\*{1,2}:)(?: (.*))?')
 """A field of a record, such as `price: 49.90` or `- **Price:** 49.90`."""
-_MOST_VALUES, _DEEPEST, _LONGEST_NAME = 200, 8, 200
-"""How many values of an object are read, how deep, and how many characters their names may have."""
 _COUNTED = re.compile(rf" *({_NUMBER}) ([^\W\d_]{{3,20}}) *")
 _FEWEST_SENTENCE_WORDS = 5
 
@@ -206,23 +207,6 @@ def _lines(text: str) -> Iterator[tuple[str, str]]:
             continue
         yield from block if len(block) >= _FEWEST_FIELDS else ()
         block = []
-
-
-def inner_fields(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield a field, or those of the object that its value is. The objects of a list count, too."""
-    if isinstance(value, str) and value[:1] in ("{", "["):
-        with suppress(ValueError, RecursionError):
-            yield from islice(_values(name, json.loads(value), _DEEPEST), _MOST_VALUES)
-            return
-    yield name, value
-
-
-def _values(name: str, value: object, depth: int) -> Iterator[tuple[str, object]]:
-    if isinstance(value, dict | list) and depth:
-        for inner, one in value.items() if isinstance(value, dict) else (("", it) for it in value):
-            yield from _values(f"{name} {inner}".strip(), one, depth - 1)
-    elif isinstance(value, str | int | float) and not isinstance(value, bool) and len(name) <= _LONGEST_NAME:
-        yield name, value
 
 
 def _field_quantities(name: str, written: object) -> Iterator[Quantity]:

@@ -39,7 +39,7 @@ from context_agent.policies.bridge.editions import Editions
 from context_agent.policies.bridge.effort import Effort
 from context_agent.policies.bridge.groups import with_comparisons, with_feedback
 from context_agent.policies.bridge.links import Expansion, Lookup, promise_guess
-from context_agent.policies.bridge.named_fields import NamedFields
+from context_agent.policies.bridge.named_fields import named_fields
 from context_agent.policies.bridge.networks import Scorer
 from context_agent.policies.bridge.novelty import Novelty
 from context_agent.policies.bridge.relevance import RelevanceJudgment
@@ -143,7 +143,6 @@ class BridgeActor:
         self._novelty = Novelty(self.notes)
         self._editions = Editions.of(self.notes)
         self._amounts = Amounts.of(self.notes)
-        self._fields = NamedFields(self.notes)
         self._lookup_of_call: dict[int, tuple[int, int]] = {}
         """For each call of the last turn that looks a name up, by its index: the hop, and the number of the lookup."""
         self._search_of_call: dict[int, tuple[int, int]] = {}
@@ -228,18 +227,19 @@ class BridgeActor:
         before = len(self.notes)
         for block in view.latest:
             if isinstance(block, Block) and block.id not in self.notes.rows:
-                passage = self._policy.passages(block.hit.chunk.title, block.body)
+                chunk = block.hit.chunk
+                passage = self._policy.passages(chunk.title, block.body)
+                if named := list(named_fields(self.notes.question, chunk, passage)):
+                    passage = self._policy.passages(chunk.title, "\n".join((block.body, *named)))
                 hop, lookup = self._lookup_of_call.get(block.call, (0, -1))
                 finding = self._finding(block)
                 candidate = ChunkCandidate(block.id, block.document_id, passage, block.tokens, hop, lookup, finding)
                 if self._editions:
-                    metadata = block.hit.chunk.metadata
-                    place = edition(passage.heading, block.body, metadata, block.document_id)
+                    place = edition(passage.heading, block.body, chunk.metadata, block.document_id)
                     candidate = replace(candidate, edition=place)
                 self.notes.add(candidate)
-                self._fields.read(block.hit.chunk.metadata)
                 if self._amounts:
-                    self._amounts.read(block.id, block.body, block.hit.chunk.metadata)
+                    self._amounts.read(block.id, block.body, chunk.metadata)
         if len(self.notes) > before:
             self._scores = self._novelty.discounted(self.judgment.scores())
             if self._turns == 1 and self._effort.readings:
@@ -523,7 +523,6 @@ class BridgeActor:
         if self._asks_for_several and self._effort.readings and len(fed):
             late = self.judgment.late_interaction(fed, COMPARED_FOR_SEVERAL)
             self._scores = self._novelty.discounted(with_comparisons(self.notes, fed, self._scores, late))
-        self._scores = self._fields.reordered(self._scores)
         if self._editions:
             self._scores = self._editions.reordered(self._scores)
         if self._amounts:

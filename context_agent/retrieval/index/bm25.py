@@ -10,8 +10,10 @@ in each language of the index. The forms count as one term, which is as frequent
 
 A query is never parsed. Its analyzed words become a disjunction of terms, so a query may have any characters.
 
-The identifiers of a text (`text.identifiers`) are in a field of their own. The score of a text is the sum of its scores
-by words and by identifiers. A query without an identifier therefore has the scores of its words alone.
+The identifiers of a text (`text.identifiers`) are in a field of their own. Those that only its document's id has are in
+another one. The short values of its metadata are in a fourth field, which is only searched for words that more
+metadata than texts have. The score of a text is the sum of its scores by field. A query without identifiers and such
+words therefore has the scores of its words in the texts alone.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 import numpy as np
@@ -37,13 +40,14 @@ from context_agent.text.identification import identify, language_of, languages_s
 from context_agent.text.identifiers import asked_identifiers, identifiers
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, require_language
 from context_agent.text.normalization import well_formed, with_plain_numbers
+from context_agent.text.record_fields import short_fields
 from context_agent.text.respelling import respelled
 from context_agent.text.scripts import segmented
 
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema
 
-ANALYZER_VERSION = 6
+ANALYZER_VERSION = 7
 """The version of the analyzer. Increment it when the analyzer or the schema changes. Older indexes are then rebuilt."""
 MAX_QUERY_TERMS = 64
 """The maximum number of distinct words in a query, and of identifiers. Of a longer query, the rarest ones are kept.
@@ -80,6 +84,8 @@ class Bm25Entry(NamedTuple):
     id: str
     title: str
     text: str
+    document_id: str = ""
+    metadata: Mapping[str, object] = MappingProxyType({})
 
 
 class Bm25Index:
@@ -150,8 +156,13 @@ class Bm25Index:
             document.add_text("every", _EVERY_TEXT)
             document.add_text("language", language)
             document.add_text("text", " ".join(terms))
-            if names := identifiers(text):
+            names = identifiers(text)
+            if names:
                 document.add_text("identifiers", " ".join(names))
+            if others := set(identifiers(entry.document_id)).difference(names):
+                document.add_text("document", " ".join(sorted(others)))
+            if values := "\n".join(value for _, value in short_fields(entry.metadata)):
+                document.add_text("metadata", " ".join(analyzer(language).analyze(self._cut(values))))
             writer.add_document(document)
 
     def delete(self, ids: Iterable[str]) -> None:
@@ -188,16 +199,18 @@ class Bm25Index:
         if k <= 0:
             return []
         with self.reading():
-            query = respelled(query[:MAX_QUERY_CHARACTERS], lambda word: any(map(self._sum, self._terms(word))))
-            terms, names = self._terms(query), self._identifiers(query)
-            if not (terms or names):
+            query = respelled(query[:MAX_QUERY_CHARACTERS], lambda word: any(map(self._known, self._terms(word))))
+            terms = {"text": self._terms(query), "identifiers": self._identifiers(query)}
+            terms["document"] = terms["identifiers"]
+            terms["metadata"] = [forms for forms in terms["text"] if self._field(forms) == "metadata"]
+            parts = [
+                part
+                for field, of_field in terms.items()
+                for forms in (of_field if len(of_field) <= MAX_QUERY_TERMS else self._rarest(of_field, field))
+                for part in self._weighted(forms, field)
+            ]
+            if not parts:
                 return []
-            if len(terms) > MAX_QUERY_TERMS:
-                terms = self._rarest(terms)
-            if len(names) > MAX_QUERY_TERMS:
-                names = self._rarest(names, "identifiers")
-            parts = [part for forms in terms for part in self._weighted(forms)]
-            parts += [Query.term_query(self._schema, "identifiers", name, "freq") for (name,) in names]
             any_term = Query.boolean_query([(Occur.Should, part) for part in parts])
             if only is not None:
                 allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
@@ -219,20 +232,23 @@ class Bm25Index:
         """Return the distinct terms of a text in order of appearance, in each language of the index."""
         return [form for forms in self._terms(text) for form in forms]
 
-    def term_frequencies(self, text: str) -> NDArray[np.int64]:
+    def term_frequencies(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the number of texts in which each distinct term of a text occurs, shape (n,).
 
-        Deleted texts may still count.
+        If more metadata than texts have a term, return their number. The second array, shape (n,), is true for these
+        terms. Deleted texts may still count.
         """
         with self.reading():
-            counts = [min(self._sum(forms), self.count()) for forms in self._terms(text)]
-        return np.array(counts, dtype=np.int64)
+            terms = self._terms(text)
+            counts = [min(self._known(forms), self.count()) for forms in terms]
+            in_metadata = [self._field(forms) == "metadata" for forms in terms]
+        return np.array(counts, dtype=np.int64), np.array(in_metadata, dtype=np.bool_)
 
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """Return the number of texts in which each term occurs, shape (n,).
 
-        If a term has several words, a text counts if it has all of them. If it has only stop words, every text counts.
-        If it has no letter or digit, no text counts.
+        If more metadata than texts have a word, return their number. If a term has several words, a text counts if it
+        has all of them. If it has only stop words, every text counts. If it has no letter or digit, no text counts.
         """
         with self.reading():
             # Tantivy's own number counts what was deleted until it merges the segment.
@@ -292,18 +308,18 @@ class Bm25Index:
         asked = asked_identifiers(query[:MAX_QUERY_CHARACTERS])
         return [(name,) for name in dict.fromkeys(name for one in asked for name in one.spellings)]
 
-    def _weighted(self, forms: tuple[str, ...]) -> Iterator[Query]:
+    def _weighted(self, forms: tuple[str, ...], field: str) -> Iterator[Query]:
         """Yield a query for each form of a term.
 
         A form has the weight of a word that is as frequent as all forms together.
         """
         from tantivy import Query
 
-        queries = [Query.term_query(self._schema, "text", form, "freq") for form in forms]
+        queries = [Query.term_query(self._schema, field, form, "freq") for form in forms]
         if len(forms) == 1:
             yield from queries
             return
-        frequencies = [self._searcher.doc_freq("text", form) for form in forms]
+        frequencies = [self._searcher.doc_freq(field, form) for form in forms]
         together = self._inverse(min(sum(frequencies), self.count()))
         for query, frequency in zip(queries, frequencies, strict=True):
             if frequency:
@@ -321,14 +337,24 @@ class Bm25Index:
         if not terms:
             return self.count() if any(map(str.isalnum, term)) else 0
         if len(terms) == 1 and is_exact:
-            return min(self._sum(terms[0]), self.count())
-        every_term = [(Occur.Must, Query.term_set_query(self._schema, "text", list(forms))) for forms in terms]
+            return min(self._known(terms[0]), self.count())
+        every_term = [
+            (Occur.Must, Query.term_set_query(self._schema, self._field(forms), list(forms))) for forms in terms
+        ]
         return int(self._searcher.search(Query.boolean_query(every_term), 1, count=True).count)  # type: ignore[attr-defined]
 
     def _sum(self, forms: tuple[str, ...], field: str = "text") -> int:
         return sum(self._searcher.doc_freq(field, form) for form in forms)
 
-    def _rarest(self, terms: Sequence[tuple[str, ...]], field: str = "text") -> list[tuple[str, ...]]:
+    def _field(self, forms: tuple[str, ...]) -> str:
+        """Return the field that has a term more often: the text or the metadata."""
+        return "metadata" if self._sum(forms, "metadata") > self._sum(forms) else "text"
+
+    def _known(self, forms: tuple[str, ...]) -> int:
+        """Return the number of texts that have a term in this field."""
+        return self._sum(forms, self._field(forms))
+
+    def _rarest(self, terms: Sequence[tuple[str, ...]], field: str) -> list[tuple[str, ...]]:
         """Return the terms of a field that occur in the fewest texts, but not those that occur in none."""
         frequencies = {forms: self._sum(forms, field) for forms in terms}
         indexed = (forms for forms in terms if frequencies[forms])
@@ -353,7 +379,7 @@ def _schema() -> Schema:
     builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("every", stored=False, tokenizer_name="raw", index_option="basic")
     builder.add_text_field("language", stored=False, tokenizer_name="raw", index_option="basic")
-    for name in ("text", "identifiers"):
+    for name in ("text", "identifiers", "document", "metadata"):
         builder.add_text_field(name, stored=False, tokenizer_name=TOKENIZER_NAME, index_option="freq")
     return builder.build()
 
@@ -416,10 +442,14 @@ class Bm25Retriever:
             return [(self._chunk_of[item], score) for item, score in hits]
 
     def unknown_share(self, query: str) -> float:
-        """See `KnowsWords`. A word has the same weight as in BM25."""
-        frequencies = self._index.term_frequencies(query)
+        """See `KnowsWords`. A word has the same weight as in BM25.
+
+        A word in the metadata makes up for an unknown one, because only a search by words finds it.
+        """
+        frequencies, in_metadata = self._index.term_frequencies(query)
         rarity = np.log1p((self._index.count() - frequencies + 0.5) / (frequencies + 0.5))
-        return float(rarity[frequencies == 0].sum() / rarity.sum()) if len(rarity) else 0.0
+        unknown = rarity[frequencies == 0].sum() - rarity[in_metadata].sum()
+        return float(max(unknown, 0.0) / rarity.sum()) if len(rarity) else 0.0
 
     def _search_where(self, query: str, k: int, where: Where) -> list[tuple[str, float]]:
         allowed = self._matching(where)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from context_agent._support.atomic_files import sync_path
 from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.index.bm25 import LIST_FILES, Bm25Entry, Bm25Index
+from context_agent.retrieval.index.manifest import MANIFEST_KEY
 from context_agent.retrieval.index.rows import SegmentRows
 from context_agent.retrieval.index.segment_writer import SegmentBuilder, merge, merge_start, write_file, write_removed
 from context_agent.retrieval.index.segments import Segment, SnapshotRow, load_segment
@@ -105,7 +106,8 @@ class SnapshotWriter:
             self._without_vector[row.record] = len(self._added)
         self._added.add(row, text, metadata)
         self._changed_documents.add(row.document)
-        self._unindexed.append(Bm25Entry(row.record, title, text))
+        named = {name: value for name, value in metadata.items() if name != MANIFEST_KEY}
+        self._unindexed.append(Bm25Entry(row.record, title, text, row.document, named))
         if self._index is not None or len(self._unindexed) >= IDENTIFICATION_TEXTS:
             self._bm25()
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from context_agent import Document, MemoryCorpus, SearchAgent
-from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights
-from context_agent.policies.bridge.named_fields import NamedFields
+from context_agent.policies.bridge.candidates import AnalyzedPassage, Notes, WordWeights
+from context_agent.policies.bridge.named_fields import named_fields
 from context_agent.testing import HashEmbedder
+from context_agent.types import Chunk
 
 SUBJECTS = {
     "pump does not start": "The pump hums but no water comes.",
@@ -16,6 +16,9 @@ SUBJECTS = {
     "card lost": "The card for the gate is lost.",
     "printer jams": "The printer jams with thick paper.",
 }
+DETAILS = (
+    "morning evening monday friday yard cellar roof door rain frost noise smell key oil rust dust leak spark wire bolt"
+).split()
 
 
 def tickets():
@@ -97,36 +100,35 @@ def test_a_text_about_another_number_or_word_does_not_come_first(subject, others
         assert agent.search(f"open tickets: {subject} of the lathe").documents[0].id == "0"
 
 
-def reordered(question, scores, metadata, text="The red pump hums."):
-    """The new scores of texts that say the same, given the metadata of each. The last one may have another text."""
+@pytest.mark.parametrize(
+    ("question", "lines"),
+    [
+        ("open tickets of Marek", ["status: open", "owner login: marek"]),
+        ("the red pump", []),
+        ("what does PMP-17 say about the yard?", ["id: PMP-17"]),
+        ("what is FAN-17 about?", []),
+        ("LAB-3, open", ["status: open"]),
+        ("the opening", []),
+    ],
+)
+def test_the_fields_that_a_question_names_and_the_text_lacks_are_read(question, lines):
     notes = Notes.of(question, WordWeights(MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())))
-    fields = NamedFields(notes)
-    texts = [*["The red pump hums."] * (len(metadata) - 1), text]
-    for number, one in enumerate(texts):
-        notes.add(ChunkCandidate(f"{number}_0", str(number), AnalyzedPassage("", one), 10, 0))
-        fields.read(metadata[number])
-    return fields.reordered(np.array(scores))
+    metadata = {"status": "open", "owner": '{"login": "marek"}', "colour": "red", "file": "open/yard.txt", "n": 17}
+    chunk = Chunk("PMP-17_0", "PMP-17", 0, "The red pump LAB-3 hums.", 0, 24, 8, "", metadata)
+    passage = AnalyzedPassage(chunk.title, chunk.text)
+    assert list(named_fields(notes.question, chunk, passage)) == lines
 
 
-def test_up_to_four_named_texts_get_nearly_the_best_score():
-    new = reordered("open: red pump", [0.9, 0.5, *[0.0] * 5], [{"status": "closed"}] * 2 + [{"status": "open"}] * 5)
-    assert np.argsort(-new, kind="stable").tolist() == [2, 3, 4, 5, 6, 0, 1]
-    np.testing.assert_allclose(new, [0, 0, 0.9, 0.9, 0.9, 0.9, 0], atol=1e-9)
+def test_an_id_that_the_question_names_is_found_and_certain():
+    documents = [Document(f"PMP-{n}", f"The pump hums, {word}.", "Pump") for n, word in enumerate(DETAILS)]
+    with SearchAgent(MemoryCorpus(documents, embedder=HashEmbedder()), effort="fast") as agent:
+        found = agent.search("what is PMP-17 about?")
+    assert found.documents[0].id == "PMP-17"
+    assert found.confidence > 0.9
 
 
-@pytest.mark.parametrize("status", ["open", "closed"])
-def test_texts_that_are_all_named_or_none_keep_their_scores(status):
-    scores = [0.9, 0.5, 0.0]
-    np.testing.assert_array_equal(reordered("open: red pump", scores, [{"status": status}] * 3), scores)
-
-
-def test_a_text_that_has_the_word_of_its_own_metadata_keeps_its_score():
-    scores, metadata = [0.9, 0.5, 0.2], [{"status": "closed"}, {"status": "closed"}, {"status": "open"}]
-    new = reordered("The open red pump hums", scores, metadata, "The open red pump hums.")
-    np.testing.assert_array_equal(new, scores)
-
-
-def test_a_text_that_has_the_word_itself_neither_rises_nor_falls():
-    scores, metadata = [0.9, 0.5, 0.2], [{"status": "closed"}, {"status": "open"}, {"status": "closed"}]
-    new = reordered("The open red pump hums", scores, metadata, "The open red pump hums.")
-    np.testing.assert_allclose(new, [0.5, 0.9, 0.2])
+def test_a_field_that_the_question_names_is_evidence():
+    with SearchAgent(MemoryCorpus(list(tickets())), effort="fast") as agent:
+        right, wrong = (agent.search(f"tickets of {name}").confidence for name in ("Lindiwe", "Rosalind"))
+    assert wrong < 0.1
+    assert right > 0.2

@@ -1,13 +1,14 @@
 """BM25 on tantivy: what is found, in which order, and what a query may be."""
 
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError, CorpusCorruptError
-from context_agent.retrieval.index.bm25 import MAX_QUERY_TERMS, Bm25Entry, Bm25Index
+from context_agent.retrieval.index.bm25 import MAX_QUERY_TERMS, Bm25Entry, Bm25Index, Bm25Retriever
 from context_agent.testing.documents import people
 from tests.support.shared_data import real_documents, train_queries
 
@@ -125,6 +126,48 @@ def test_recall_on_real_questions(name: str, least: float) -> None:
         hits = {hit for hit, _ in index.search(str(row["question"]), 5)}
         recalls.append(len(gold & hits) / len(gold))
     assert np.mean(recalls) >= least
+
+
+def tickets() -> Iterator[Bm25Entry]:
+    for number, (status, text) in enumerate([("open", "A pump hums."), ("open", "The open door."), ("done", "Rain.")]):
+        metadata = {
+            "status": status,
+            "path": f"hum/{number}",
+            "owner": '{"name": "Szabo Pump"}' if number else "",
+            "n": 7,
+        }
+        yield Bm25Entry(f"r{number}", "Ticket", text, f"FAC-{number}", metadata)
+
+
+@pytest.mark.parametrize(
+    ("query", "ids"),
+    [
+        ("open", ["r0", "r1"]),
+        ("szabo's", ["r1", "r2"]),
+        ("pump", ["r0", "r1", "r2"]),
+        ("hums", ["r0"]),
+        ("FAC-2", ["r2"]),
+        ("fac2 rain", ["r2"]),
+        ("status 7", []),
+    ],
+)
+def test_words_that_more_metadata_than_texts_have_and_ids_find_texts(query: str, ids: list[str]) -> None:
+    assert sorted(hit for hit, _ in Bm25Index.of(tickets()).search(query, 5)) == ids
+
+
+def test_words_of_the_metadata_are_known_words() -> None:
+    index = Bm25Index.of(tickets())
+    assert index.document_frequency(["open", "pump", "hums", "Szabo", "Szabo open", "7"]).tolist() == [2, 2, 1, 2, 1, 0]
+    words = Bm25Retriever(index, lambda _: frozenset())
+    known, unknown = np.log1p(1.5 / 2.5), np.log1p(3.5 / 0.5)
+    assert words.unknown_share("lantern Szabo") == pytest.approx((unknown - known) / (unknown + known))
+    assert words.unknown_share("pump Szabo") == 0
+
+
+def test_identifiers_of_a_text_score_alike_with_any_document_id() -> None:
+    entries = [Bm25Entry("a", "", "Error E-1074 of the pump."), Bm25Entry("b", "", "Error E-1075.")]
+    plain, named = (Bm25Index.of(one._replace(document_id=name) for one in entries) for name in ("", "log/E-1074.txt"))
+    assert plain.search("E-1074 pump", 1) == named.search("E-1074 pump", 1)
 
 
 def index_in(language: str, *texts: str) -> Bm25Index:
