@@ -35,10 +35,11 @@ def _values(name: str, value: object, depth: int) -> Iterator[tuple[str, object]
 def short_fields(metadata: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     """Yield the fields whose values are short texts, such as a status or a name.
 
-    Paths, addresses and values without letters do not count.
+    Paths, addresses and values without letters do not count, and neither do fields whose names begin with `_`, which
+    programs write for themselves.
     """
     for item in metadata.items():
-        for name, value in inner_fields(*item):
+        for name, value in inner_fields(*item) if not item[0].startswith("_") else ():
             if not isinstance(value, str) or len(value) > _LONGEST_VALUE or not _PLACES.isdisjoint(value):
                 continue
             if any(map(str.isalpha, value)):

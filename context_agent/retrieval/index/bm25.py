@@ -61,6 +61,8 @@ A rarer language counts too, unless the query shows that it is in another langua
 """
 CLEAR_STOP_WORDS = 2
 """The number of additional stop words that show that a query is not in the language of most texts."""
+MAX_METADATA_SHARE = 0.9
+"""The maximum share of the texts whose metadata have a word that is searched for there."""
 MAX_QUERY_CHARACTERS = 100_000
 """The maximum number of characters of a query that are analyzed."""
 TITLE_WEIGHT = 2
@@ -347,8 +349,12 @@ class Bm25Index:
         return sum(self._searcher.doc_freq(field, form) for form in forms)
 
     def _field(self, forms: tuple[str, ...]) -> str:
-        """Return the field that has a term more often: the text or the metadata."""
-        return "metadata" if self._sum(forms, "metadata") > self._sum(forms) else "text"
+        """Return the field that has a term more often: the text or the metadata.
+
+        A term that nearly all metadata have, such as the name of a format, tells no texts apart.
+        """
+        most = MAX_METADATA_SHARE * self.count()
+        return "metadata" if self._sum(forms) < self._sum(forms, "metadata") <= most else "text"
 
     def _known(self, forms: tuple[str, ...]) -> int:
         """Return the number of texts that have a term in this field."""

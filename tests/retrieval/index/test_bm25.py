@@ -130,12 +130,9 @@ def test_recall_on_real_questions(name: str, least: float) -> None:
 
 def tickets() -> Iterator[Bm25Entry]:
     for number, (status, text) in enumerate([("open", "A pump hums."), ("open", "The open door."), ("done", "Rain.")]):
-        metadata = {
-            "status": status,
-            "path": f"hum/{number}",
-            "owner": '{"name": "Szabo Pump"}' if number else "",
-            "n": 7,
-        }
+        owner = '{"name": "Szabo Pump"}' if number else ""
+        metadata = {"status": status, "path": f"hum/{number}", "owner": owner, "n": 7, "kind": "letter"}
+        metadata |= {"_type": "package"} if number else {}
         yield Bm25Entry(f"r{number}", "Ticket", text, f"FAC-{number}", metadata)
 
 
@@ -149,6 +146,7 @@ def tickets() -> Iterator[Bm25Entry]:
         ("FAC-2", ["r2"]),
         ("fac2 rain", ["r2"]),
         ("status 7", []),
+        ("package letter", []),
     ],
 )
 def test_words_that_more_metadata_than_texts_have_and_ids_find_texts(query: str, ids: list[str]) -> None:
