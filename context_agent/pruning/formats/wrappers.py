@@ -48,6 +48,9 @@ def is_session_record(message: Any) -> bool:
         is_opening = "timestamp" in message and "instructions" in message and "parts" not in message
         return is_opening or any(name in message for name in _OPENING_FIELDS)
     kind = text_field(message, "type")
+    # A new kind of record of Claude Code, such as one with a copy of a request. Its messages have a `uuid`.
+    if "sessionId" in message and "uuid" not in message:
+        return True
     if kind in _CLAUDE_CODE_RECORDS | _PI_RECORDS | _DROID_RECORDS or (
         kind in ("system", "result") and "subtype" in message
     ):

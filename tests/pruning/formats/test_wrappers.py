@@ -20,12 +20,13 @@ from tests.support.long_conversation import LONG, TASK, noises, pruner
 def test_the_records_of_claude_code_are_pruned() -> None:
     messages = [{"type": "message", **m} if m["role"] == "assistant" else m for m in rendered("anthropic", LONG)]
     records = [{"type": m["role"], "uuid": "1", "message": m} for m in messages]
-    others = [{"type": name, "uuid": "1"} for name in ("summary", "file-history-snapshot", "progress")]
+    others: list[Any] = [{"type": name, "uuid": "1"} for name in ("summary", "file-history-snapshot", "progress")]
+    others.append({"type": "api-request-blob", "sessionId": "s", "message": messages[2]})
     records = [others[0], *(record for item in records for record in (item, *others[1:]))]
     keeper = pruner()
     pruned = keeper.prune(records)
     assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("anthropic", "pruned", ())
-    assert all(record["uuid"] == "1" for record in pruned.messages)
+    assert pruned.messages[-4:] == records[-4:]
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == records
 
 
