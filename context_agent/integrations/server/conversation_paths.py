@@ -57,7 +57,11 @@ OPENAI_HOST = "api.openai.com"
 
 
 def conversation_field(path: str) -> str | None:
-    """Return the field that holds the conversation in requests to this path. For any other path, return None."""
+    """Return the field that holds the conversation in requests to this path. For any other path, return None.
+
+    Many servers ignore slashes at the end of a path.
+    """
+    path = path.rstrip("/")
     by_end = (field for end, field in CONVERSATION_FIELDS.items() if path.endswith(end))
     by_model = (field for pattern, field in _MODEL_PATHS if pattern.search(path))
     return next(by_end, None) or next(by_model, None)
@@ -65,7 +69,7 @@ def conversation_field(path: str) -> str | None:
 
 def bedrock_operation(path: str) -> str:
     """Return the operation of Bedrock that a path names, `converse` or `invoke`. For any other path, return nothing."""
-    found = _BEDROCK_OPERATION.search(path)
+    found = _BEDROCK_OPERATION.search(path.rstrip("/"))
     return found[1] if found else ""
 
 

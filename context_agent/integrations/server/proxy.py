@@ -217,7 +217,7 @@ class Proxy(LimitedService):
 
     async def relay(self, request: Request) -> ASGIApp:
         """Relay a request. If requests to its path have a conversation, prune it first."""
-        if request.headers.get("upgrade", "").lower() == "websocket":
+        if "websocket" in map(str.strip, request.headers.get("upgrade", "").lower().split(",")):
             raise Problem(426, "websocket_not_supported", WEBSOCKET_MESSAGE, headers={"Connection": "close"})
         body = await read_body(request, self.settings.max_body, request.state.held_body)
         field = conversation_field(request.scope["path"]) if request.method == "POST" else None

@@ -192,7 +192,7 @@ def test_a_body_for_bedrock_names_the_feature_itself(
         ("/model/anthropic.claude-opus-5-5-v1:0/invoke", "invoke"),
         ("/bedrock/model/m/invoke-with-response-stream", "invoke"),
         ("/model/m/converse", "converse"),
-        ("/model/m/converse-stream", "converse"),
+        ("/model/m/converse-stream/", "converse"),
         ("/v1/messages", ""),
         ("/model/m/invoke/v1/messages", ""),
     ],

@@ -363,6 +363,8 @@ def test_a_websocket_is_refused_at_once_so_that_codex_goes_on_over_http(caplog: 
         headers = {"Connection": "Upgrade", "Upgrade": "WebSocket", "Sec-WebSocket-Version": "13"}
         refused = client.get("/v1/responses", headers={**headers, "Sec-WebSocket-Key": "oxkAQE5W/d9uve+YbV4Lng=="})
         assert "over HTTP" in problem(refused, 426, "websocket_not_supported")
+        refused = client.get("/v1/responses", headers={"Connection": "Upgrade", "Upgrade": "h2c, websocket"})
+        assert refused.status_code == 426
         assert client.get("/v1/models").status_code == 200
     assert [request.path for request in server.requests] == ["/v1/models"]
     assert "install" not in caplog.text, "a library for WebSockets would change nothing"

@@ -183,6 +183,8 @@ def test_only_the_innermost_differences_are_found() -> None:
     [
         ("/v1/chat/completions", "messages"),
         ("/chat/completions", "messages"),
+        ("/v1/chat/completions/", "messages"),
+        ("/v1beta/models/gemini-3-pro:generateContent/", "contents"),
         ("/responses", "input"),
         ("/v1beta/models/gemini-3-pro:generateContent", "contents"),
         ("/v1beta/models/gemini-3-pro:streamGenerateContent", "contents"),
