@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from io import StringIO
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -37,12 +37,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for name in ROOT_PAGES:
         files.append(File.generated(config, site_path(name), abs_src_path=str(ROOT / name)))
-    for page in files.documentation_pages():
-        for target in linked_files(repository_path(page.src_uri), Path(page.abs_src_path or "").read_text("utf-8")):
-            if files.get_file_from_path(site_path(target)) is None:
-                copy = File.generated(config, site_path(target), abs_src_path=str(ROOT / target))
-                copy.inclusion = InclusionLevel.NOT_IN_NAV
-                files.append(copy)
+    for target in all_linked_files(repository_path(page.src_uri) for page in files.documentation_pages()):
+        if files.get_file_from_path(site_path(target)) is None:
+            copy = File.generated(config, site_path(target), abs_src_path=str(ROOT / target))
+            copy.inclusion = InclusionLevel.NOT_IN_NAV
+            files.append(copy)
     return files
 
 
@@ -63,6 +62,21 @@ def site_path(path: str) -> str:
     if path.startswith("docs/"):
         return path.removeprefix("docs/")
     return f"project/{path.lower()}" if path in ROOT_PAGES else f"source/{path}"
+
+
+def all_linked_files(pages: Iterable[str]) -> set[str]:
+    """Return the files outside docs/ that pages link to, and those that these files link to in turn.
+
+    `pages` are paths in the repository. Of the linked files, only Markdown is searched for links.
+    """
+    found: set[str] = set()
+    unread = list(pages)
+    while unread:
+        page = unread.pop()
+        fresh = linked_files(page, (ROOT / page).read_text(encoding="utf-8")) - found
+        found |= fresh
+        unread += [target for target in fresh if target.endswith(".md")]
+    return found
 
 
 def linked_files(page: str, markdown: str) -> set[str]:

@@ -166,6 +166,13 @@ def test_links_out_of_docs_are_rewritten_for_the_site(hooks: Any, page: str, lin
     assert hooks.with_site_links(link, page) == in_site
 
 
+def test_the_site_has_the_files_that_a_linked_page_outside_docs_links_to(hooks: Any) -> None:
+    files = hooks.all_linked_files(["docs/how-to/compare-two-policies.md"])
+    assert {"recipes/compare-policies/README.md", "recipes/compare-policies/a.toml"} <= files
+    linked = {file for file in files if file.endswith(".md")}
+    assert all(hooks.linked_files(page, (ROOT / page).read_text(encoding="utf-8")) <= files for page in linked)
+
+
 def test_the_site_shows_the_example_of_a_docstring_as_code() -> None:
     pytest.importorskip("griffe")
     examples = loaded_script("site_examples")
