@@ -48,7 +48,7 @@ from context_agent.eval.probabilities import (
     roc_auc,
 )
 from context_agent.policies.bridge import BridgePolicy, Scorer
-from context_agent.policies.bridge.networks import SHIPPED
+from context_agent.policies.bridge.networks import SHIPPED_WEIGHTS
 from context_agent.policies.bridge.score_calibration import EVIDENCE
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import Embedder
@@ -61,7 +61,7 @@ from context_agent.train.bridge.calibration_fit import (
 )
 from context_agent.train.bridge.episodes import FOLDS, BridgeSource
 from context_agent.train.bridge.withheld_corpus import WithheldCorpus
-from context_agent.web.drawing import INK, MARKS, PALETTE, canvas, svg
+from context_agent.web.drawing import INK, PALETTE, PLOT_MARKERS, canvas, svg
 
 SETS = "musique,2wiki,hotpotqa,newsfacts"
 LEAST_AUC, MOST_ERROR = 0.90, 0.05
@@ -205,7 +205,7 @@ def fit(policy: BridgePolicy, sources: Sequence[BridgeSource], options: argparse
 
     episodes = assessed_episodes(sources, dict.fromkeys(range(FOLDS), policy), progress(), options.questions)
     calibration = fit_calibration(episodes)
-    with safe_open(options.weights or files("context_agent.policies.bridge") / SHIPPED, "numpy") as weights:
+    with safe_open(options.weights or files("context_agent.policies.bridge") / SHIPPED_WEIGHTS, "numpy") as weights:
         notes = weights.metadata()
     scorer = policy.scorer
     fitted = replace(calibration, stopping=scorer.calibration.stopping if scorer.calibration else None)
@@ -229,7 +229,7 @@ def _plot(results: Results) -> str:
         figure = figure_type(figsize=(4.6, 4.2))
         panel = figure.add_subplot()
         panel.plot([0, 1], [0, 1], color=INK, lw=1, ls=":", label="perfectly calibrated")
-        for (name, part), color, mark in zip(parts, PALETTE, MARKS, strict=False):
+        for (name, part), color, mark in zip(parts, PALETTE, PLOT_MARKERS, strict=False):
             curve = reliability_curve(part.probabilities, part.outcomes)
             x, y = [group.probability for group in curve], [group.share for group in curve]
             most = max(group.count for group in curve)

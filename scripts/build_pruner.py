@@ -55,7 +55,7 @@ from context_agent.pruning import ContextPruner, relevance  # noqa: E402
 from context_agent.pruning.blocks import Passage  # noqa: E402
 from context_agent.pruning.features import FEATURES, matrix  # noqa: E402
 from context_agent.pruning.goal import Goal  # noqa: E402
-from context_agent.pruning.network import MOST_DEVIATIONS, SHIPPED, JudgeNetwork  # noqa: E402
+from context_agent.pruning.network import MOST_DEVIATIONS, SHIPPED_JUDGE, JudgeNetwork  # noqa: E402
 from context_agent.pruning.passages import cut  # noqa: E402
 from context_agent.pruning.relevance import combined, stages  # noqa: E402
 
@@ -341,7 +341,7 @@ def main() -> None:
     step.add_argument("features", type=Path)
     step = steps.add_parser("export")
     step.add_argument("features", type=Path)
-    step.add_argument("--out", type=Path, default=ROOT / "context_agent" / "pruning" / SHIPPED)
+    step.add_argument("--out", type=Path, default=ROOT / "context_agent" / "pruning" / SHIPPED_JUDGE)
     options = parser.parse_args()
     torch.set_num_threads(1)
     if options.step == "collect":

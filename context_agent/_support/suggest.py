@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-LISTED = 20
+MAX_LISTED = 20
 """Maximum number of names that a message lists."""
 LISTED_CHANGES = 5
 """Maximum number of changed settings that a message lists."""
@@ -32,8 +32,8 @@ def suggestion(name: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
 def listed(names: Iterable[object]) -> str:
     """Join the first names with commas, and add how many more there are. Of a long name, only the start is listed."""
     texts = [str(name) for name in names]
-    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
-    return ", ".join(text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…" for text in texts[:LISTED]) + more
+    more = f" and {len(texts) - MAX_LISTED} more" if len(texts) > MAX_LISTED else ""
+    return ", ".join(text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]}…" for text in texts[:MAX_LISTED]) + more
 
 
 def differing_settings(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

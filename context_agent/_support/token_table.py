@@ -24,7 +24,7 @@ from context_agent._support.shipped_models import TOKENIZER_FILE as SHIPPED_TOKE
 from context_agent.errors import DataError, reason_of
 from context_agent.text.normalization import well_formed
 
-SHIPPED = SHIPPED_TOKENIZER.parent
+SHIPPED_FOLDER = SHIPPED_TOKENIZER.parent
 WEIGHTS_FILE, TOKENIZER_FILE = "static-minilm.safetensors", "tokenizer.json"
 VALUES, SCALES = "values", "scales"
 """Names of the tensors in the weights file: int8 values, shape (vocabulary, d), and a factor for each row."""
@@ -130,7 +130,7 @@ _LOADED: dict[Path, StaticWeights] = {}
 _LOADING = threading.Lock()
 
 
-def load_weights(folder: Path = SHIPPED) -> StaticWeights:
+def load_weights(folder: Path = SHIPPED_FOLDER) -> StaticWeights:
     """Return the weights in a folder, which are read once per process.
 
     Raises:

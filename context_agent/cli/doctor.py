@@ -30,7 +30,7 @@ LEAST_FREE = 1 << 30
 """Number of bytes that should be free on the disk of an index."""
 WORDS = 12
 """Number of words of a chunk that the check searches for."""
-MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red")}
+STATUS_MARKS = {"ok": ("✓", "green"), "note": ("·", "dim"), "problem": ("✗", "red")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def doctor(
 def _show(check: InstallationCheck) -> None:
     from rich.text import Text
 
-    mark, color = MARKS[check.status]
+    mark, color = STATUS_MARKS[check.status]
     # A finding may quote a server or an index, which must not print lines that look like other findings.
     line = Text.assemble((f"{mark} ", color), f"{check.name:<14} {output.one_line(check.detail)}")
     if check.fix:

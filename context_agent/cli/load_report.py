@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from context_agent.cli.output import LISTED, note, one_line, problem_lines
+from context_agent.cli.output import MAX_LISTED, note, one_line, problem_lines
 from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ def report_lines(report: LoadReport, *, verbose: bool = False) -> Iterator[str]:
         ((number, kind, reason) for kind, numbers in report.kinds.items() for reason, number in numbers.items()),
         key=lambda summary: (-summary[0], summary[1]),
     )
-    for number, kind, reason in summaries[:LISTED]:
+    for number, kind, reason in summaries[:MAX_LISTED]:
         files = (notice.source for notice in report.notices if (notice.kind, notice.reason) == (kind, reason))
         examples = f" ({', '.join(islice(files, EXAMPLES))}{' ...' if number > EXAMPLES else ''})" if verbose else ""
         yield one_line(f"{counted(number, f'{kind} file')}: {reason}{examples}")
-    if rest := summaries[LISTED:]:
+    if rest := summaries[MAX_LISTED:]:
         yield f"{counted(sum(number for number, _, _ in rest), 'file')} of {len(rest)} more kinds; --json lists all"
     if report.ignored:
         yield one_line(report.ignored_text())

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 """Categories of the characters that are not visible: controls, formats (such as bidirectional marks) and separators."""
-LISTED = 20
+MAX_LISTED = 20
 """Maximum number of problems that are listed one by one."""
 LOG_SECONDS = 60.0
 """Minimum number of seconds between two lines about the progress of work, if there is no terminal."""
@@ -102,10 +102,10 @@ def note_failure(failure: str) -> None:
 
 def problem_lines(problems: Sequence[object], unlisted: int = 0) -> Iterator[str]:
     """Yield a line for each problem, as `note_problems` prints them."""
-    listed = problems if len(problems) <= LISTED else _distinct(problems)
-    for problem in listed[:LISTED]:
+    listed = problems if len(problems) <= MAX_LISTED else _distinct(problems)
+    for problem in listed[:MAX_LISTED]:
         yield one_line(str(problem))
-    more = len(problems) - min(len(listed), LISTED) + unlisted
+    more = len(problems) - min(len(listed), MAX_LISTED) + unlisted
     if more:
         yield f"and {more:,} more"
 

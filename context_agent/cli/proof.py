@@ -34,7 +34,7 @@ METRIC = "recall@5"
 OWN_SOURCE = "written for this project"
 """The source of the sets that are not public."""
 ONE_SHOT_SYSTEMS = ("bm25", "dense", "hybrid")
-COLUMNS = {"bm25": "BM25", "dense": "dense", "hybrid": "hybrid", "fast": "fast", "careful": "careful"}
+TABLE_HEADINGS = {"bm25": "BM25", "dense": "dense", "hybrid": "hybrid", "fast": "fast", "careful": "careful"}
 """Headings of the table. The keys are the names in the JSON."""
 
 
@@ -68,7 +68,7 @@ class ProofRow:
         return {
             "set": self.name,
             "questions": len(self.recalls["careful"]),
-            **{system: asdict(self.figure(system)) for system in COLUMNS},
+            **{system: asdict(self.figure(system)) for system in TABLE_HEADINGS},
             "best_one_shot": self.best_one_shot,
             "gain": asdict(self.gain()),
         }
@@ -108,7 +108,8 @@ def proof(*, common: CommonOptions = CommonOptions()) -> int:
         output.note(f"{counted(len(failures), 'question')} failed. The first error is: {failures[0].error}")
     elif not passed:
         output.note(
-            f"the agent finds less than {COLUMNS[total.best_one_shot]}. Check the installation with `ctx1 doctor`."
+            f"the agent finds less than {TABLE_HEADINGS[total.best_one_shot]}. Check the installation with "
+            "`ctx1 doctor`."
         )
     return 0 if passed else 1
 
@@ -158,7 +159,7 @@ def _answer(benchmarks: Sequence[Benchmark], folder: Path) -> dict[str, list[Eva
             for record in answers:
                 records.setdefault(effort if record.system == "agent" else record.system, []).append(record)
 
-        total = questions * len(COLUMNS)
+        total = questions * len(TABLE_HEADINGS)
         first = questions * (len(ONE_SHOT_SYSTEMS) + 1)
         run("careful", [*ONE_SHOT_SYSTEMS, "agent"], "careful", lambda done, _: advance(done, total))
         run("fast", ["agent"], "fast", lambda done, _: advance(first + done, total))
@@ -168,13 +169,15 @@ def _answer(benchmarks: Sequence[Benchmark], folder: Path) -> dict[str, list[Eva
 def _row(benchmark: Benchmark, records: Mapping[str, Sequence[EvalRecord]]) -> ProofRow:
     recalls = {
         system: [record.scores[METRIC] or 0.0 for record in records[system] if record.benchmark == benchmark.name]
-        for system in COLUMNS
+        for system in TABLE_HEADINGS
     }
     return ProofRow(benchmark.name, recalls)
 
 
 def _pooled(rows: Sequence[ProofRow]) -> ProofRow:
-    return ProofRow("all", {system: [value for row in rows for value in row.recalls[system]] for system in COLUMNS})
+    return ProofRow(
+        "all", {system: [value for row in rows for value in row.recalls[system]] for system in TABLE_HEADINGS}
+    )
 
 
 def _description(benchmark: Benchmark) -> dict[str, Any]:
@@ -203,10 +206,10 @@ def _table(rows: Sequence[ProofRow]) -> Table:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for heading in (f"{METRIC} (questions)", *COLUMNS.values(), "careful less best one-shot"):
+    for heading in (f"{METRIC} (questions)", *TABLE_HEADINGS.values(), "careful less best one-shot"):
         table.add_column(heading, justify="left" if "(" in heading else "right", no_wrap=True)
     for row in rows:
-        figures = [f"{row.figure(system).mean:.3f}" for system in COLUMNS]
+        figures = [f"{row.figure(system).mean:.3f}" for system in TABLE_HEADINGS]
         figures[-1] = str(row.figure("careful"))
         gain = row.gain()
         cells = [f"{row.name} ({len(row.recalls['careful'])})", *figures]

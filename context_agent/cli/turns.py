@@ -62,7 +62,7 @@ MAX_EMPTY_CALLS = 2
 """Maximum number of calls without a new passage that a live turn lists. The others are counted."""
 TIER_COLORS = {Tier.OPEN: "green", Tier.SOFT: "yellow", Tier.HARD: "red"}
 VERBS = {"search_corpus": "search", "grep_corpus": "grep", "read_document": "read", SPAWN: "spawn"}
-MARKS = {"soft": "┆", "hard": "│"}
+THRESHOLD_MARKS = {"soft": "┆", "hard": "│"}
 
 
 class TurnLog:
@@ -135,7 +135,7 @@ def window_bar(tokens: int, budget: Budget, cells: int = CELLS, *, marks: bool =
     line = Text.assemble(("context ", "dim"))
     for cell in range(cells):
         plain = "█" if cell < filled else "░"
-        mark = MARKS[thresholds[cell]] if marks and cell in thresholds else plain
+        mark = THRESHOLD_MARKS[thresholds[cell]] if marks and cell in thresholds else plain
         line.append(mark, style=TIER_COLORS[budget.tier(tokens)] if cell < filled else "dim")
     return line.append(f" {tokens:,} of {budget.window:,} tokens", style="dim")
 
@@ -243,7 +243,8 @@ def _heading(row: TrajectoryRow, detail: TrajectoryDetail) -> list[Text]:
     budget = header["budget"]
     facts = (
         f"{header['policy']} · profile {header['profile']} · seed {row.seed} · window {budget['window']:,} "
-        f"({MARKS['soft']} soft {budget['soft']:,}, {MARKS['hard']} hard {budget['hard']:,}) · {row.run}"
+        f"({THRESHOLD_MARKS['soft']} soft {budget['soft']:,}, {THRESHOLD_MARKS['hard']} hard {budget['hard']:,}) · "
+        f"{row.run}"
     )
     lines = [Text(one_line(row.question), style="bold"), Text(one_line(facts), style="dim"), Text(_outcome(row))]
     if gold := detail["gold"]:

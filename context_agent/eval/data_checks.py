@@ -17,7 +17,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.text.counts import counted
 from context_agent.types import Question
 
-LISTED = 10
+MAX_LISTED = 10
 """The maximum number of ids that a message lists."""
 
 
@@ -133,7 +133,7 @@ def leaks(train: Sequence[Question], test: Sequence[Question]) -> Leaks:
 
 
 def _listed(items: Iterable[str]) -> str:
-    """Join the first `LISTED` items with commas, and add how many more there are."""
+    """Join the first `MAX_LISTED` items with commas, and add how many more there are."""
     names = list(items)
-    more = f" and {len(names) - LISTED} more" if len(names) > LISTED else ""
-    return ", ".join(islice(names, LISTED)) + more
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return ", ".join(islice(names, MAX_LISTED)) + more

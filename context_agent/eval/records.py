@@ -27,7 +27,7 @@ from context_agent._support.suggest import differing_settings, listed_changes
 from context_agent.errors import ConfigError, CorpusLockedError, DataError, reason_of
 
 RUN_FILE, RECORDS_FILE, QUESTIONS_FILE = "run.json", "records.jsonl", "questions.jsonl"
-SCHEMA = 1
+RUN_SCHEMA = 1
 """The schema version of `run.json` and of the records. A reader refuses a newer version."""
 UNFINISHED = "unfinished"
 """The name of the folder, inside the run's folder, for trajectories that are still being written."""
@@ -220,7 +220,7 @@ def open_run(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]
     with AppendLog(folder / RECORDS_FILE, busy=busy) as log:
         plain = json.loads(json.dumps(settings))
         _check_settings(folder, plain)
-        run = {"schema": SCHEMA, "settings": plain, "notes": dict(notes)}
+        run = {"schema": RUN_SCHEMA, "settings": plain, "notes": dict(notes)}
         replace_file(folder / RUN_FILE, json.dumps(run, indent=2) + "\n")
         yield RunLog(log)
 
@@ -229,12 +229,12 @@ def read_run(folder: Path) -> dict[str, Any]:
     """Return the contents of `run.json`: `schema`, `settings` and `notes`.
 
     Raises:
-        DataError: If the file is missing or damaged, or if its schema is newer than `SCHEMA`.
+        DataError: If the file is missing or damaged, or if its schema is newer than `RUN_SCHEMA`.
     """
     path = folder / RUN_FILE
     try:
         run: dict[str, Any] = read_json(path)
-        is_newer = run["schema"] > SCHEMA
+        is_newer = run["schema"] > RUN_SCHEMA
         if not is_newer:
             run |= {"settings": dict(run["settings"]), "notes": dict(run["notes"])}
     except OSError as error:
@@ -248,7 +248,7 @@ def read_run(folder: Path) -> dict[str, Any]:
         ) from error
     if is_newer:
         raise DataError(
-            f"{path} has schema {run['schema']}, but this version reads up to {SCHEMA}. Update context-agent."
+            f"{path} has schema {run['schema']}, but this version reads up to {RUN_SCHEMA}. Update context-agent."
         )
     return run
 

@@ -20,7 +20,7 @@ from context_agent._support.validation import explain
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.metrics import Metric, find_metric, in_table_order, leading_metric
 
-SCHEMA = 1
+SUMMARY_SCHEMA = 1
 """The schema version of the JSON. A reader refuses a newer version."""
 MIN_VERDICT_QUESTIONS = 6
 """Minimum number of questions that can show a difference at the level of 95%.
@@ -234,7 +234,7 @@ class EvalSummary:
         Its keys are the fields, the schema version, and `definitions` of the metrics.
         """
         definitions = {metric.name: asdict(metric) for metric in self.definitions}
-        return {"schema": SCHEMA, **asdict(self), "definitions": definitions}
+        return {"schema": SUMMARY_SCHEMA, **asdict(self), "definitions": definitions}
 
 
 def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
@@ -250,9 +250,10 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
     from pydantic import TypeAdapter, ValidationError
 
     try:
-        if row["schema"] > SCHEMA:
+        if row["schema"] > SUMMARY_SCHEMA:
             raise DataError(
-                f"{location} has schema {row['schema']}, but this version reads up to {SCHEMA}. Update context-agent."
+                f"{location} has schema {row['schema']}, but this version reads up to {SUMMARY_SCHEMA}. Update "
+                "context-agent."
             )
         summary = TypeAdapter(EvalSummary).validate_python(row)
         return replace(summary, metrics=tuple(metric.name for metric in in_table_order(row["metrics"])))
@@ -266,14 +267,14 @@ def summary_from_json(row: Any, location: str = "the summary") -> EvalSummary:
         ) from None
 
 
-COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")
+METRIC_COLUMNS = ("all_gold@5", "answer_found", "trajectory_recall", "turns", "tokens", "prune_accuracy", "money")
 """The metrics in the columns after the leading metric. A metric that is missing or does not fit is left out."""
 SHORT_NAMES = {"all_gold@5": "all@5", "answer_found": "answer", "trajectory_recall": "seen", "prune_accuracy": "prunes"}
-LISTED = 5
+MAX_LISTED = 5
 """Maximum number of problems, of failures and of gaps that are listed below the tables."""
 
 
-def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = COLUMNS) -> None:
+def show(console: Console, summary: EvalSummary, *, columns: Sequence[str] = METRIC_COLUMNS) -> None:
     """Print the tables, then the failures, the missing records and the problems.
 
     Args:
@@ -393,8 +394,8 @@ def _run(benchmark: str, system: str, size: int, seed: int) -> str:
 
 
 def _first(kind: str, lines: Sequence[str]) -> list[str]:
-    rest = len(lines) - LISTED
-    return [f"{kind}: {line}" for line in lines[:LISTED]] + ([f"{kind}: and {rest:,} more"] if rest > 0 else [])
+    rest = len(lines) - MAX_LISTED
+    return [f"{kind}: {line}" for line in lines[:MAX_LISTED]] + ([f"{kind}: and {rest:,} more"] if rest > 0 else [])
 
 
 def _line(text: str) -> str:

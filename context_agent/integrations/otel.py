@@ -27,7 +27,7 @@ from context_agent._support.extras import extra
 from context_agent.harness.episode import Listener, StopReason
 from context_agent.harness.tools import EDITS
 from context_agent.harness.trajectory import Header
-from context_agent.policies.tokens.recorded_calls import KEY as SAMPLED
+from context_agent.policies.tokens.recorded_calls import SAMPLED_KEY
 from context_agent.pruning.view import (
     ActionTaken,
     Block,
@@ -359,7 +359,7 @@ def reported(extra: Mapping[str, Any]) -> tuple[dict[str, int], dict[str, Any]]:
         }
         rest = {"gen_ai.response.model": extra.get("model")}
         finish = extra.get("finish_reason")
-    elif isinstance(sampled := extra.get(SAMPLED), Mapping):
+    elif isinstance(sampled := extra.get(SAMPLED_KEY), Mapping):
         counts = {
             "gen_ai.usage.input_tokens": sampled["kept"] + len(sampled["new"]),
             "gen_ai.usage.output_tokens": len(sampled["output"]),

@@ -16,7 +16,7 @@ from context_agent._support.weight_files import weight_file
 from context_agent.errors import ConfigError, reason_of
 
 MAX_FILE_BYTES = 100_000
-FORMAT = "ctx1-pruner-1"
+ADAPTER_FORMAT = "ctx1-pruner-1"
 CORRECTION = "correction"
 """The name of the tensor in the file."""
 
@@ -66,7 +66,7 @@ class AdaptedReader:
             raise ConfigError(f"cannot read the adapted pruner {file} ({reason_of(error)}). {remedy}") from error
         except (SafetensorError, TypeError, ValueError) as error:
             raise ConfigError(f"{file} is not an adapted pruner ({error}). {remedy}") from error
-        if metadata.get("format") != FORMAT or metadata.get("reader") != reader.name:
+        if metadata.get("format") != ADAPTER_FORMAT or metadata.get("reader") != reader.name:
             raise ConfigError(f"{file} was made for another reader. {remedy}")
         if correction.shape != (reader.width + 1,) or not np.isfinite(correction).all():
             raise ConfigError(f"{file} has a damaged correction of shape {correction.shape}. {remedy}")
@@ -74,5 +74,5 @@ class AdaptedReader:
 
     def to_bytes(self) -> bytes:
         """Return the contents of a file that `load` can read."""
-        metadata = {"format": FORMAT, "reader": getattr(self.reader, "name", "")}
+        metadata = {"format": ADAPTER_FORMAT, "reader": getattr(self.reader, "name", "")}
         return weight_file({CORRECTION: self.correction}, metadata)

@@ -17,8 +17,8 @@ from safetensors.numpy import save
 from context_agent.errors import ConfigError, reason_of
 from context_agent.pruning.features import FEATURES
 
-FORMAT = "ctx1-judge-1"
-SHIPPED = "judge.safetensors"
+JUDGE_FORMAT = "ctx1-judge-1"
+SHIPPED_JUDGE = "judge.safetensors"
 MAX_FILE_BYTES = 1_000_000
 MOST_DEVIATIONS = 4.0
 """The largest distance of an input from its mean, in standard deviations. Larger distances are clipped."""
@@ -76,7 +76,7 @@ class JudgeNetwork:
             raise ConfigError(f"cannot read the judge {file} ({reason_of(error)}). {remedy}") from error
         except (SafetensorError, TypeError, ValueError) as error:
             raise ConfigError(f"{file} is not a judge ({error}). {remedy}") from error
-        if metadata.get("format") != FORMAT or metadata.get("features") != " ".join(FEATURES):
+        if metadata.get("format") != JUDGE_FORMAT or metadata.get("features") != " ".join(FEATURES):
             raise ConfigError(f"{file} was made for other features. {remedy}")
         if problem := network._problem():
             raise ConfigError(f"{file} has a damaged judge ({problem}). {remedy}")
@@ -108,10 +108,10 @@ class JudgeNetwork:
         """Return the contents of a file that `load` can read."""
         # safetensors writes arrays in the order of their memory, so arrays in column order would come back scrambled.
         tensors = {name: np.ascontiguousarray(getattr(self, name)) for name in self.__slots__}
-        return save(tensors, {"format": FORMAT, "features": " ".join(FEATURES)})
+        return save(tensors, {"format": JUDGE_FORMAT, "features": " ".join(FEATURES)})
 
 
 @cache
 def shipped_network() -> JudgeNetwork:
     """Return the judge that ships with the package."""
-    return JudgeNetwork.load(Path(__file__).with_name(SHIPPED))
+    return JudgeNetwork.load(Path(__file__).with_name(SHIPPED_JUDGE))

@@ -72,6 +72,6 @@ def language_warning(embedder: str, texts: Sequence[str]) -> str:
 def _english_tokenizer() -> Tokenizer:
     from tokenizers import Tokenizer
 
-    from context_agent._support.token_table import SHIPPED, TOKENIZER_FILE
+    from context_agent._support.token_table import SHIPPED_FOLDER, TOKENIZER_FILE
 
-    return Tokenizer.from_file(str(SHIPPED / TOKENIZER_FILE))
+    return Tokenizer.from_file(str(SHIPPED_FOLDER / TOKENIZER_FILE))

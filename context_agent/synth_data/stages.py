@@ -26,7 +26,7 @@ from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.json_files import write_rows
 
 T = TypeVar("T")
-SCHEMA = 1
+JOURNAL_SCHEMA = 1
 """The version of the journal's format."""
 FAILED = "failed: "
 """The start of the reason of an input whose function raised an exception."""
@@ -319,7 +319,7 @@ def _open_journal(
 ) -> Iterator[tuple[dict[str, RowOutcome], Callable[[str, RowOutcome], None]]]:
     """Lock the journal, and yield the outcomes of earlier runs and a function that records another one."""
     path = journal_path(out)
-    header = {"schema": SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
+    header = {"schema": JOURNAL_SCHEMA, "stage": stage, "settings": json.loads(json.dumps(settings))}
     with _open_log(path) as log:
         if not log.contents.records:
             log.append(header)

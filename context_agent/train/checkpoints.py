@@ -34,7 +34,7 @@ CHECKSUM_BLOCK = 1 << 20
 """Number of bytes of a file that are in memory at a time."""
 
 
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 """Version of the checkpoint format."""
 
 
@@ -219,7 +219,7 @@ class Checkpoints:
         for path in files:
             sync_path(path)
         manifest = {
-            "form": FORMAT,
+            "form": CHECKPOINT_FORMAT,
             "step": step,
             "kind": self._kind,
             "files": sizes,
@@ -294,7 +294,7 @@ def _read(path: Path) -> Checkpoint | None:
         checkpoint = Checkpoint(path, int(data["step"]), str(data["kind"]), dict(data["settings"]), learned)
     except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
         return None
-    return checkpoint if complete and data.get("form") == FORMAT else None
+    return checkpoint if complete and data.get("form") == CHECKPOINT_FORMAT else None
 
 
 def _is_unchanged(folder: Path) -> bool:

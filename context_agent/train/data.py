@@ -12,7 +12,7 @@ from hashlib import sha256
 
 from context_agent._support.question_files import load_questions
 from context_agent.errors import ConfigError, DataError
-from context_agent.eval.data_checks import LISTED, leaks, missing_gold, with_similar_ids
+from context_agent.eval.data_checks import MAX_LISTED, leaks, missing_gold, with_similar_ids
 from context_agent.retrieval.corpus import Corpus
 from context_agent.text.counts import counted
 from context_agent.train.config import DataConfig, Notify
@@ -139,10 +139,10 @@ def _read_questions(files: Sequence[str], note: Notify) -> list[Question]:
                     "the number of the line if a question names no id. Give each question an id of its own."
                 )
             questions[question.id], file_of_id[question.id] = question, file
-    for problem in problems[:LISTED]:
+    for problem in problems[:MAX_LISTED]:
         note(f"skipped: {problem}")
-    if len(problems) > LISTED:
-        note(f"skipped: {len(problems) - LISTED:,} more rows")
+    if len(problems) > MAX_LISTED:
+        note(f"skipped: {len(problems) - MAX_LISTED:,} more rows")
     if files and not questions:
         raise DataError(
             f"{', '.join(files)} {'has' if len(files) == 1 else 'have'} no questions. Write questions with `gold`, or "

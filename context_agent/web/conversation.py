@@ -27,7 +27,7 @@ article h3 { margin: 0; font-size: 0.85rem; color: var(--muted); }
 .removed li { border-left: 3px solid var(--bad); padding-left: 0.6rem; color: var(--muted); }
 .removed q { text-decoration: line-through; quotes: none; }
 """
-COLUMNS = ("call", "messages", "tokens", "after", "", "freed", "cached lost", "saves", "costs", "outcome")
+TABLE_HEADINGS = ("call", "messages", "tokens", "after", "", "freed", "cached lost", "saves", "costs", "outcome")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def _table(calls: Sequence[ModelCall]) -> Iterator[str]:
     A bar shows the tokens that remain. Its full length is the largest number of tokens before any call.
     """
     most = max((call.report.tokens_before for call in calls), default=0)
-    yield f"<div class=scroll><table><tr>{''.join(f'<th>{name}</th>' for name in COLUMNS)}</tr>"
+    yield f"<div class=scroll><table><tr>{''.join(f'<th>{name}</th>' for name in TABLE_HEADINGS)}</tr>"
     for number, call in enumerate(calls, 1):
         report = call.report
         bar = f'<meter max="{max(1, most)}" value="{report.tokens_after}"></meter>'

@@ -32,7 +32,7 @@ The blue is lighter than theirs, so it is readable on a dark background. Gray re
 left out.
 """
 DASHES = ("-", "--", ":", "-.")
-MARKS = ("o", "s", "^", "D", "v", "P", "X", "*")
+PLOT_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 MAX_NAME = 40
 """The longest name in a legend, in characters."""
 _SVG = "http://www.w3.org/2000/svg"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from context_agent._support.suggest import LISTED, closest, differing_settings, listed_changes, suggestion
+from context_agent._support.suggest import MAX_LISTED, closest, differing_settings, listed_changes, suggestion
 
 
 def test_a_typo_is_answered_with_the_nearest_name() -> None:
@@ -13,7 +13,7 @@ def test_a_typo_is_answered_with_the_nearest_name() -> None:
 def test_a_name_like_no_other_is_answered_with_the_choices() -> None:
     assert closest("zzz", ["b", "a"]) is None
     assert suggestion("zzz", ["b", "a"]) == "Choose from a, b."
-    names = [f"name{number:03d}" for number in range(LISTED + 5)]
+    names = [f"name{number:03d}" for number in range(MAX_LISTED + 5)]
     assert suggestion("zzz", names).endswith("name019 and 5 more.")
 
 

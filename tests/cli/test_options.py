@@ -33,7 +33,7 @@ from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.synth_data.demonstrations.feedback_demonstrations import FeedbackFilters
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.oracle import OracleSettings
-from context_agent.synth_data.llm_stages.context import TURNS
+from context_agent.synth_data.llm_stages.context import EXPLORER_TURNS
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_an_error_of_the_system_has_a_remedy(capsys):
 
 def test_defaults_under_other_names():
     assert (LimitOptions().max_turns, LimitOptions().time_limit) == (Limits().turns, Limits().seconds)
-    assert WriterOptions().max_turns == TURNS
+    assert WriterOptions().max_turns == EXPLORER_TURNS
     selection, filters = SelectionOptions(), FeedbackFilters()
     thresholds = (selection.min_rating, selection.max_bad, selection.per_question)
     assert thresholds == (filters.rating, filters.bad, filters.per_question)

@@ -6,7 +6,7 @@ import json
 import sys
 
 from context_agent.cli import output
-from context_agent.cli.output import LISTED, note_problems, print_json, printable
+from context_agent.cli.output import MAX_LISTED, note_problems, print_json, printable
 from context_agent.cli.server_options import ServedIndex, announce_server
 from context_agent.retrieval.loaders import Notice
 
@@ -33,15 +33,15 @@ def test_a_notice_about_a_file_cannot_forge_another_line(capsys):
 
 
 def test_few_problems_are_listed_and_of_many_the_first_with_each_reason(capsys):
-    binary = [Notice(f"{n}.gz", "unknown extension") for n in range(LISTED - 1)]
+    binary = [Notice(f"{n}.gz", "unknown extension") for n in range(MAX_LISTED - 1)]
     damaged = Notice("z.pdf", "damaged")
     note_problems([*binary, damaged])
-    assert len(capsys.readouterr().err.splitlines()) == LISTED
+    assert len(capsys.readouterr().err.splitlines()) == MAX_LISTED
     note_problems([*binary, Notice("y.gz", "unknown extension"), damaged], unlisted=3)
     assert capsys.readouterr().err.splitlines() == [
         "ctx1: 0.gz: unknown extension",
         "ctx1: z.pdf: damaged",
-        f"ctx1: and {LISTED + 2} more",
+        f"ctx1: and {MAX_LISTED + 2} more",
     ]
 
 

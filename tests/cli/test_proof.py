@@ -17,7 +17,7 @@ NOTICE = Path(__file__).parents[2] / "NOTICE"
 
 def records(**recalls: float) -> dict[str, list[EvalRecord]]:
     """A record of each way of searching, for the one question of `one_set`; 0.5 where no recall is given."""
-    values = {system: recalls.get(system, 0.5) for system in proof.COLUMNS}
+    values = {system: recalls.get(system, 0.5) for system in proof.TABLE_HEADINGS}
     return {
         system: [EvalRecord("tiny", system, 0, 0, "q1", scores={proof.METRIC: value})]
         for system, value in values.items()
@@ -57,7 +57,7 @@ def test_the_table_has_every_way_of_searching_beside_the_agent(inside, one_set):
     process = inside("proof")
     assert process.returncode == 0, process.stderr
     heading, row, total = process.stdout.splitlines()[:3]
-    assert [name in heading for name in proof.COLUMNS.values()] == [True] * 5
+    assert [name in heading for name in proof.TABLE_HEADINGS.values()] == [True] * 5
     assert row.startswith("tiny (1)")
     assert total.startswith("all (1)")
     assert "The sample: 1 question" in process.stdout

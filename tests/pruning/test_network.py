@@ -11,7 +11,7 @@ from context_agent.errors import ConfigError
 from context_agent.pruning.blocks import Passage
 from context_agent.pruning.features import FEATURES, QUICK_FEATURES, QuickFeatures, matrix
 from context_agent.pruning.goal import Goal
-from context_agent.pruning.network import FORMAT, MAX_FILE_BYTES, JudgeNetwork, shipped_network
+from context_agent.pruning.network import JUDGE_FORMAT, MAX_FILE_BYTES, JudgeNetwork, shipped_network
 from context_agent.pruning.relevance import by_words
 from context_agent.pruning.units import units
 
@@ -77,7 +77,7 @@ def test_a_judge_for_other_features_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "judge.safetensors"
     network = shipped_network()
     tensors = {name: getattr(network, name) for name in JudgeNetwork.__slots__}
-    file.write_bytes(save(tensors, {"format": FORMAT, "features": "length"}))
+    file.write_bytes(save(tensors, {"format": JUDGE_FORMAT, "features": "length"}))
     with pytest.raises(ConfigError, match="other features"):
         JudgeNetwork.load(file)
 

@@ -211,9 +211,9 @@ def shipped_tensors() -> dict[str, np.ndarray]:
 
 
 def notes() -> dict[str, str]:
-    from context_agent.policies.bridge.networks import FORMAT, INPUTS
+    from context_agent.policies.bridge.networks import FEATURES_VERSION, INPUTS
 
-    return {"format": str(FORMAT), "inputs": json.dumps(INPUTS)}
+    return {"format": str(FEATURES_VERSION), "inputs": json.dumps(INPUTS)}
 
 
 DAMAGES: dict[str, Callable[[dict[str, np.ndarray]], object]] = {

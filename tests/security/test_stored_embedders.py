@@ -23,7 +23,7 @@ from chromadb.utils.embedding_functions import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent._support.token_table import SHIPPED
+from context_agent._support.token_table import SHIPPED_FOLDER
 from context_agent.cli import doctor
 from context_agent.cli.app import run
 from context_agent.errors import ConfigError, CorpusCorruptError
@@ -138,7 +138,7 @@ def test_an_index_selects_no_other_weights(name: str, spec: str) -> None:
 def test_a_folder_named_in_a_manifest_is_not_read(templates: Path, tmp_path: Path) -> None:
     index = HostileIndex("h", manifest={"spec": "static:{folder}/weights"})
     build(index, tmp_path / "i", templates)
-    shutil.copytree(SHIPPED, tmp_path / "i" / "weights")
+    shutil.copytree(SHIPPED_FOLDER, tmp_path / "i" / "weights")
     with pytest.raises(ConfigError, match=r"static:.*weights.*loads no model"):
         ChromaCorpus.open(tmp_path / "i")
 

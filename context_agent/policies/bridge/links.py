@@ -32,7 +32,7 @@ SHORTENED = (0.8, 0.5)
 """The strength of a link by a name's first and last word, and by its last two words."""
 _SHARED = 3
 
-LINKS = (
+LINK_FEATURES = (
     "logit", "score_rank", "score_gap", "parent_score", "parent_place", "link", "link_position", "link_relation",
     "link_count", "parent_mentions", "rest_covered", "rest_weighted", "union", "gain", "names_parent",
     "names_parent_score", "shared", "shared_score", "same_title_score", "parent_title_asked", "link_score", "link_sum",
@@ -67,7 +67,7 @@ class Links:
         self._rows: dict[int, _Row] = {}
 
     def features(self, scores: Floats, coverage: Floats, rest: RestCosines) -> Floats:
-        """Return the link features, shape (n_candidates, len(LINKS)).
+        """Return the link features, shape (n_candidates, len(LINK_FEATURES)).
 
         `scores` are probabilities, shape (n_candidates,). `coverage` has shape (n_candidates, n_terms).
         """
@@ -80,7 +80,9 @@ class Links:
         spread = cosines.std(axis=1, keepdims=True) + 1e-6
         columns["rest_cosine_z"] = pairs.chosen((cosines - cosines.mean(axis=1, keepdims=True)) / spread)
         columns["rest_cosine"] = pairs.chosen((cosines - cosines.max(axis=1, keepdims=True)) / spread)
-        return np.stack([np.broadcast_to(columns[name], len(scores)) for name in LINKS], axis=1).astype(np.float32)
+        return np.stack([np.broadcast_to(columns[name], len(scores)) for name in LINK_FEATURES], axis=1).astype(
+            np.float32
+        )
 
     def _row(self, parent: int) -> Floats:
         row = self._rows.get(parent)

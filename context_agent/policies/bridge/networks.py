@@ -23,19 +23,19 @@ from context_agent._support.weight_files import weight_file
 from context_agent.errors import ConfigError, reason_of
 from context_agent.policies.bridge.candidates import Floats
 from context_agent.policies.bridge.features import DIRECT
-from context_agent.policies.bridge.links import EXPANSION, LINKS
+from context_agent.policies.bridge.links import EXPANSION, LINK_FEATURES
 from context_agent.policies.bridge.ranking import RANKING, Trees
 from context_agent.policies.bridge.reader import READINGS
 from context_agent.policies.bridge.score_calibration import EVIDENCE, STOPPING, ScoreCalibration, sigmoid
 
 MAX_WEIGHTS_BYTES = 64_000_000
 """The largest file of weights that is read."""
-FORMAT = 2
+FEATURES_VERSION = 2
 """The version of the features.
 
 It grows when the meaning of a feature changes. Weights of another format are refused.
 """
-SHIPPED = "weights.safetensors"
+SHIPPED_WEIGHTS = "weights.safetensors"
 HEAD = "reader.head"
 """The tensor that corrects the reader."""
 RANKER = "ranker"
@@ -47,7 +47,7 @@ READING = "reading"
 """The network that combines the scores with the reader's."""
 INPUTS: Mapping[str, tuple[str, ...]] = {
     "first": DIRECT,
-    "second": DIRECT + LINKS,
+    "second": DIRECT + LINK_FEATURES,
     READING: READINGS,
     "expansion": EXPANSION,
 }
@@ -157,7 +157,7 @@ class Scorer:
     @classmethod
     def shipped(cls) -> Scorer:
         """Return the weights that ship with the package."""
-        path = files("context_agent.policies.bridge") / SHIPPED
+        path = files("context_agent.policies.bridge") / SHIPPED_WEIGHTS
         return cls.parse(path.read_bytes(), str(path))
 
     @classmethod
@@ -187,7 +187,11 @@ class Scorer:
                 f"{origin} has no weights of a bridge policy ({error}). Pass a file of `ctx1 train bridge`."
             ) from error
         stored = {name: notes[name] for name in FEATURES if name in notes}
-        if notes.get("format") != str(FORMAT) or "inputs" not in stored or not stored.items() <= FEATURES.items():
+        if (
+            notes.get("format") != str(FEATURES_VERSION)
+            or "inputs" not in stored
+            or not stored.items() <= FEATURES.items()
+        ):
             raise ConfigError(f"{origin} was trained on other features. Train it again with `ctx1 train bridge`.")
         trees = {
             name.removeprefix(f"{RANKER}."): tensors.pop(name) for name in list(tensors) if name.startswith(RANKER)
@@ -209,7 +213,7 @@ class Scorer:
 
         The file is replaced atomically.
         """
-        metadata = {**(notes or {}), "format": str(FORMAT), "inputs": FEATURES["inputs"]}
+        metadata = {**(notes or {}), "format": str(FEATURES_VERSION), "inputs": FEATURES["inputs"]}
         if self.calibration is not None:
             metadata[CALIBRATED] = FEATURES[CALIBRATED]
         tensors = _tensors(self.networks, self.calibration, self.head)

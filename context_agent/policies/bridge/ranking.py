@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.candidates import ANALYZED_CHARACTERS, Floats, Notes
 from context_agent.policies.bridge.features import DIRECT
-from context_agent.policies.bridge.links import LINKS
+from context_agent.policies.bridge.links import LINK_FEATURES
 from context_agent.policies.bridge.novelty import has_digit
 from context_agent.retrieval.late_interaction import late_interaction
 
@@ -74,7 +74,7 @@ RANKING = (
 - `late`: late interaction with the question, NaN where it was not computed. `late_dense`, `late_words`: its
   correlations with the cosines and with the words.
 """
-_COLUMN = {name: number for number, name in enumerate(DIRECT + LINKS)}
+_COLUMN = {name: number for number, name in enumerate(DIRECT + LINK_FEATURES)}
 _FUSION_RANKS = 4
 """Added to each rank. The larger it is, the more two middling ranks count compared with one high rank."""
 COMPARED_PIECES = 96
@@ -180,7 +180,7 @@ def ranking_features(notes: Notes, rows: Floats, cosines: Floats, said: Judgment
 
     Args:
         notes: The candidates.
-        rows: The inputs of the network `second`, shape (n_candidates, len(DIRECT + LINKS)).
+        rows: The inputs of the network `second`, shape (n_candidates, len(DIRECT + LINK_FEATURES)).
         cosines: The candidates' cosines to the question, shape (n_candidates,). If the vectors are useless, the cosines
             are NaN.
         said: The log-odds of the networks and the reader.

@@ -13,7 +13,7 @@ import numpy as np
 from context_agent._support.onnx import PairModel
 from context_agent.policies.bridge.candidates import Floats, Notes, document_rows
 from context_agent.policies.bridge.features import TEXT_FEATURES, TextFeatures, direct_features, relevance_guess
-from context_agent.policies.bridge.links import LINKS, Links
+from context_agent.policies.bridge.links import LINK_FEATURES, Links
 from context_agent.policies.bridge.networks import INPUTS, READING, Network, Scorer
 from context_agent.policies.bridge.ranking import (
     Judgments,
@@ -259,7 +259,7 @@ class RelevanceJudgment:
         text, coverage = self._text.rows()
         guess = relevance_guess(text, self._cosines.of(self.notes.question.text))
         links = self._links.features(guess, coverage, self._cosines.rest)
-        return np.maximum(guess, np.minimum(0.85, links[:, LINKS.index("link_score")]))
+        return np.maximum(guess, np.minimum(0.85, links[:, LINK_FEATURES.index("link_score")]))
 
     def first_inputs(self) -> Floats:
         """Return the first network's inputs, shape (n_candidates, len(DIRECT))."""
@@ -269,7 +269,7 @@ class RelevanceJudgment:
         return direct_features(self.notes, text, self._cosines.of(question.text), self._text.clauses(), clause_cosines)
 
     def second_inputs(self, first_inputs: Floats, scores: Floats) -> Floats:
-        """Return the second network's inputs, shape (n_candidates, len(DIRECT + LINKS)).
+        """Return the second network's inputs, shape (n_candidates, len(DIRECT + LINK_FEATURES)).
 
         They depend on the first network's scores.
         """

@@ -23,7 +23,7 @@ EXTRA_FIELD = "extra_content"
 """The field of a call that Gemini's API demands back."""
 INLINE = "think"
 """The field name for reasoning between think tags in the text, from a server without a reasoning parser."""
-DEEPEST = 64
+MAX_ARGUMENT_LEVELS = 64
 """Levels of nested arguments that are read. Copying deeper ones would raise a `RecursionError` later."""
 LENGTH_FIELDS = ("max_tokens", "max_completion_tokens")
 """The field of a request that bounds its reply, and its name for some hosted models."""
@@ -39,7 +39,7 @@ LONGEST_LABEL = 200
 """Characters of a model's name and of a finish reason that are read."""
 LONGEST_NAME = 200
 """Characters of a tool's name that are read."""
-TOO_DEEP = f"nested more than {DEEPEST} levels deep"
+TOO_DEEP = f"nested more than {MAX_ARGUMENT_LEVELS} levels deep"
 LONGEST_TEXT = 1_000_000
 """Characters of a reply's text, and of its reasoning, that are read."""
 _OPEN, _CLOSE = "<think>", "</think>"
@@ -196,7 +196,7 @@ def read_arguments(raw: str) -> Mapping[str, Any] | str:
         return raw
     if not isinstance(value, dict):
         return raw
-    if _depth_exceeds(value, DEEPEST):
+    if _depth_exceeds(value, MAX_ARGUMENT_LEVELS):
         return f"{TOO_DEEP}: {raw[:80]}"
     return without_surrogates(value)
 

@@ -27,7 +27,7 @@ from context_agent.harness.tools import BATCH
 from context_agent.policies.tokens.engines import Engine, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import Opening, Prompt, TokenRenderer
-from context_agent.policies.tokens.recorded_calls import KEY, TokenCall, first_recorded
+from context_agent.policies.tokens.recorded_calls import SAMPLED_KEY, TokenCall, first_recorded
 from context_agent.pruning.view import Role, Text, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import Action
@@ -145,7 +145,7 @@ class TokenActor:
         ids = tuple(prompt.show(view))
         room = min(policy.max_tokens, view.max_output - self._reserve, view.budget.window - len(ids))
         if room < 1:
-            return Action(tokens=view.budget.window, extra={KEY: None})
+            return Action(tokens=view.budget.window, extra={SAMPLED_KEY: None})
         seed = (self._seed * 1_000_003 + view.turn) % SEEDS
         reused = prompt.reused
         experts_from = first_recorded(reused) if policy.record_experts else None

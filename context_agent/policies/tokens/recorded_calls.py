@@ -17,7 +17,7 @@ from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.routed_experts import Experts, unpack, unrecorded
 from context_agent.pruning.view import ActionTaken
 
-KEY = "sampled"
+SAMPLED_KEY = "sampled"
 """The key of the record in `Action.extra`. The value is None if the window had no room and nothing was sampled."""
 SAMPLE_AGAIN = "Sample the episode again."
 """The remedy for a damaged record."""
@@ -67,7 +67,7 @@ class TokenCall:
             "finish": self.finish,
             "cached": self.cached,
         }
-        return {KEY: {**data, "experts": self.experts} if self.experts else data}
+        return {SAMPLED_KEY: {**data, "experts": self.experts} if self.experts else data}
 
     @staticmethod
     def from_extra(extra: Mapping[str, Any]) -> TokenCall | None:
@@ -75,7 +75,7 @@ class TokenCall:
 
         Raise `TrajectoryError` if the record is not valid.
         """
-        data = extra.get(KEY)
+        data = extra.get(SAMPLED_KEY)
         if data is None:
             return None
         try:
@@ -124,7 +124,7 @@ def calls(trajectory: Trajectory) -> Iterator[TokenCall]:
             continue
         if (call := TokenCall.from_extra(event.action.extra)) is not None:
             yield call
-        elif KEY not in event.action.extra:
+        elif SAMPLED_KEY not in event.action.extra:
             raise TrajectoryError(
                 f"turn {event.turn} of {trajectory.header.id} was not played by a token policy. Use episodes of "
                 "TokenPolicy."

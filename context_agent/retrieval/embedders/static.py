@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from context_agent._support.token_table import SHIPPED, StaticWeights, load_weights
+from context_agent._support.token_table import SHIPPED_FOLDER, StaticWeights, load_weights
 from context_agent.errors import DataError, EmbedderError
 from context_agent.retrieval.embedders import Vectors, unit_rows
 
@@ -25,7 +25,7 @@ class StaticEmbedder:
     __slots__ = ("_folder",)
 
     def __init__(self, folder: Path | None = None) -> None:
-        self._folder = (folder or SHIPPED).absolute()
+        self._folder = (folder or SHIPPED_FOLDER).absolute()
 
     def __repr__(self) -> str:
         return f"StaticEmbedder({str(self._folder)!r})"

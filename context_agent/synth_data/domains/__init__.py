@@ -92,7 +92,7 @@ class Domain:
 GROUP = "context_agent.domains"
 """The group of the entry points."""
 PACKAGE = "context_agent.synth_data.domains"
-SHIPPED: Mapping[str, str] = {
+SHIPPED_DOMAINS: Mapping[str, str] = {
     "documents": f"{PACKAGE}:DOCUMENTS",
     "web": f"{PACKAGE}.web:WEB",
     "filings": f"{PACKAGE}.filings:FILINGS",
@@ -109,8 +109,8 @@ def load_domain(name: str) -> Domain:
     Raises:
         ConfigError: If the name is unknown, or if an entry point does not give a domain.
     """
-    if name in SHIPPED:
-        module, attribute = SHIPPED[name].split(":")
+    if name in SHIPPED_DOMAINS:
+        module, attribute = SHIPPED_DOMAINS[name].split(":")
         shipped: Domain = getattr(import_module(module), attribute)
         return shipped
     registered = _entry_points()
@@ -121,7 +121,7 @@ def load_domain(name: str) -> Domain:
 
 def domain_names() -> tuple[str, ...]:
     """Return all names: first the shipped ones, then the registered ones in alphabetical order."""
-    return (*SHIPPED, *sorted(name for name in _entry_points() if name not in SHIPPED))
+    return (*SHIPPED_DOMAINS, *sorted(name for name in _entry_points() if name not in SHIPPED_DOMAINS))
 
 
 def _entry_points() -> dict[str, EntryPoint]:

@@ -22,7 +22,7 @@ from context_agent.retrieval.loaders.reading import Reading, content, decoded, d
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
-LINKS = 100
+MAX_PAGE_LINKS = 100
 """The largest number of links in a page's metadata, which is stored with every chunk."""
 MAIN_SHARE = 0.25
 """The share of the page's text that a main element must have to count as the page."""
@@ -70,7 +70,7 @@ def read_page(reading: Reading) -> Iterator[Document]:
     text = page_text(main)[1] or whole_text
     url = _url(page, page_tags)
     day = _date(page_tags)
-    links = json.dumps(_links(tags(main), url)[:LINKS])
+    links = json.dumps(_links(tags(main), url)[:MAX_PAGE_LINKS])
     metadata: dict[str, MetadataValue] = {"url": url, "date": day, "links": "" if links == "[]" else links}
     title = _meta(page_tags, ("og:title", "twitter:title")) or whole_title
     yield document(reading, text, title, {key: value for key, value in metadata.items() if value})

@@ -22,7 +22,7 @@ PROMPT_HINTS = {"explore": "explore", "bridge": "extend", "write": "write", "ext
 """For each prompt, the step for which the domain gives the hint."""
 
 
-TURNS = 16
+EXPLORER_TURNS = 16
 """The largest number of turns of the explorer's episode."""
 
 
@@ -42,7 +42,7 @@ class StageContext:
     model: StructuredModel
     domain: Domain
     window: int = WINDOW
-    turns: int = TURNS
+    turns: int = EXPLORER_TURNS
 
     @property
     def settings(self) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from context_agent.synth_data.world.queries import (
 )
 from context_agent.text.sentences import capitalize
 
-TURNS = ("bridge", "comparison", "bridge", "intersection")
+TYPE_ORDER = ("bridge", "comparison", "bridge", "intersection")
 """The order in which the types alternate. A chain over one document has the type `single`."""
 
 
@@ -92,8 +92,8 @@ class TaskGenerator:
     def _lane(self, hops: int, rng: Random) -> Iterator[Task]:
         """Yield the tasks over this many documents. The types alternate until each is exhausted."""
         candidates = QueryStreams(self._graph, self._split, self._seed)
-        streams = {kind: candidates.stream(kind, hops) for kind in TURNS}
-        turns = list(TURNS)
+        streams = {kind: candidates.stream(kind, hops) for kind in TYPE_ORDER}
+        turns = list(TYPE_ORDER)
         while turns:
             for kind in list(turns):
                 task = next(

@@ -38,7 +38,7 @@ RUNNING_MEAN_PARTS = 20
 """A running mean covers one part of a run that is divided into this many parts."""
 
 
-COLUMNS = 3
+PANELS_PER_ROW = 3
 """Number of panels side by side."""
 
 
@@ -82,9 +82,9 @@ def plot(groups: Sequence[PlottedRuns], panels: Mapping[str, str], png: Path | N
     with canvas() as figure_type:
         from matplotlib.ticker import MaxNLocator
 
-        rows = -(-len(panels) // COLUMNS)
-        figure = figure_type(figsize=(3.6 * COLUMNS, 2.7 * rows + 0.3))
-        axes = list(figure.subplots(rows, COLUMNS, squeeze=False).flat)
+        rows = -(-len(panels) // PANELS_PER_ROW)
+        figure = figure_type(figsize=(3.6 * PANELS_PER_ROW, 2.7 * rows + 0.3))
+        axes = list(figure.subplots(rows, PANELS_PER_ROW, squeeze=False).flat)
         for panel, (metric, title) in zip(axes, panels.items(), strict=False):
             panel.set_title(title, loc="left")
             panel.set_xlabel("updates")

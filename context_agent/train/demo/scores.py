@@ -15,7 +15,7 @@ from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
 from context_agent.eval.statistics import Figure
 from context_agent.harness.trajectory import Trajectory
-from context_agent.policies.tokens.recorded_calls import KEY, TokenCall
+from context_agent.policies.tokens.recorded_calls import SAMPLED_KEY, TokenCall
 from context_agent.pruning.view import ActionTaken
 from context_agent.retrieval.corpus import Corpus
 from context_agent.train.outcome import measure_outcome
@@ -109,7 +109,7 @@ def budget_violations(trajectory: Trajectory) -> int:
     window, count, tokens = trajectory.header.budget.window, 0, 0
     for event, after in trajectory.replay():
         if isinstance(event, ActionTaken):
-            has_token_call = KEY in event.action.extra
+            has_token_call = SAMPLED_KEY in event.action.extra
             call = TokenCall.from_extra(event.action.extra) if has_token_call else None
             sampled = len(call.output) if call else 0 if has_token_call else event.tokens
             sent = call.reused + len(call.new) if call else 0

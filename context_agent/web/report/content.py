@@ -13,7 +13,7 @@ from importlib.resources import files
 from context_agent.errors import MissingExtraError
 from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.summary import (
-    COLUMNS,
+    METRIC_COLUMNS,
     MIN_VERDICT_QUESTIONS,
     Cell,
     EvalSummary,
@@ -35,7 +35,7 @@ from context_agent.web.report import plots
 
 FINDINGS = 4
 """The number of systems per benchmark that the findings describe."""
-LISTED = 200
+MAX_LISTED = 200
 """The largest number of failures, problems or gaps that one list on the page shows. The JSON has all failures."""
 SHOWN_CHARACTERS = 400
 """The largest number of characters of a question, and of its gold, that one row shows."""
@@ -330,9 +330,9 @@ def _shortened(text: str) -> str:
 def _failures(summary: EvalSummary, listed: _ListedQuestions) -> str:
     if not summary.failures:
         return ""
-    failures = summary.failures[:LISTED]
+    failures = summary.failures[:MAX_LISTED]
     rows = "".join(f"<tr>{listed.cells(row)}<td>{escape(row.error)}</td></tr>" for row in failures)
-    rest = len(summary.failures) - LISTED
+    rest = len(summary.failures) - MAX_LISTED
     more = f"<p>and {rest:,} more, listed in the JSON</p>" if rest > 0 else ""
     return (
         f'<h2 id="failures">Failed episodes ({len(summary.failures):,})</h2><div class="scroll"><table><thead><tr>'
@@ -381,7 +381,7 @@ def _settings(summary: EvalSummary) -> str:
 
 def _headlines(summary: EvalSummary) -> list[Metric]:
     """Return the metrics of the short tables, with the leading metric first."""
-    names = (leading_metric(summary.metrics), "recall", *COLUMNS)
+    names = (leading_metric(summary.metrics), "recall", *METRIC_COLUMNS)
     return [metric for name in dict.fromkeys(names) for metric in summary.definitions if metric.name == name]
 
 
@@ -398,6 +398,6 @@ def _right(content: str, kind: str = "") -> str:
 
 
 def _list(lines: Sequence[str]) -> str:
-    rest = len(lines) - LISTED
+    rest = len(lines) - MAX_LISTED
     more = f"<li>and {rest:,} more</li>" if rest > 0 else ""
-    return f"<ul>{''.join(f'<li>{line}</li>' for line in lines[:LISTED])}{more}</ul>"
+    return f"<ul>{''.join(f'<li>{line}</li>' for line in lines[:MAX_LISTED])}{more}</ul>"

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.summary import Cell, CurvePoint, EvalSummary
-from context_agent.web.drawing import DASHES, INK, MARKS, PALETTE, canvas, plain, svg
+from context_agent.web.drawing import DASHES, INK, PALETTE, PLOT_MARKERS, canvas, plain, svg
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLUMNS = 3
+PANELS_PER_ROW = 3
 """The number of panels per row."""
 
 LEGEND_COLUMNS = 4
@@ -253,7 +253,7 @@ def _plot(
     """
     with canvas() as figure_type:
         names = summary.benchmarks or ("",)
-        columns = min(COLUMNS, len(names))
+        columns = min(PANELS_PER_ROW, len(names))
         rows = -(-len(names) // columns)
         figure = figure_type(figsize=(max(5.2, 3.6 * columns), 3.0 * rows + 0.5))
         panels = figure.subplots(rows, columns, squeeze=False, sharey=True).flat
@@ -321,7 +321,7 @@ def _styles(summary: EvalSummary) -> dict[str, Style]:
     styles: dict[str, Style] = {}
     for number, system in enumerate(name for name in summary.systems if name in with_context):
         dash = DASHES[number // len(PALETTE) % len(DASHES)]
-        styles[system] = Style(PALETTE[number % len(PALETTE)], dash, MARKS[number % len(MARKS)])
+        styles[system] = Style(PALETTE[number % len(PALETTE)], dash, PLOT_MARKERS[number % len(PLOT_MARKERS)])
     for number, system in enumerate(name for name in summary.systems if name not in with_context):
         styles[system] = Style(PALETTE[number % len(PALETTE)], "", "")
     return styles

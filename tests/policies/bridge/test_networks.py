@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from context_agent.errors import ConfigError
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.features import DIRECT
-from context_agent.policies.bridge.links import LINKS
+from context_agent.policies.bridge.links import LINK_FEATURES
 from context_agent.policies.bridge.networks import FEATURES, INPUTS, Network, Scaling
 from tests.support.two_hop_films import TRUSTING, calibrated
 
@@ -142,7 +142,7 @@ def test_an_optional_input_has_its_flag_even_where_training_never_missed_it():
 
 
 def test_probabilities_are_probabilities():
-    scores = made_scorer().networks["second"](np.full((3, len(DIRECT + LINKS)), 1e9, np.float32))
+    scores = made_scorer().networks["second"](np.full((3, len(DIRECT + LINK_FEATURES)), 1e9, np.float32))
     assert ((scores >= 0) & (scores <= 1)).all()
 
 

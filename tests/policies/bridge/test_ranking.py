@@ -24,7 +24,7 @@ from context_agent.policies.bridge.candidates import (
     WordWeights,
 )
 from context_agent.policies.bridge.features import DIRECT
-from context_agent.policies.bridge.links import LINKS
+from context_agent.policies.bridge.links import LINK_FEATURES
 from context_agent.policies.bridge.ranking import (
     BY_LATE,
     BY_READER,
@@ -68,7 +68,7 @@ def notes_of(question: str, *passages: tuple[str, str], findings: list[Finding] 
 def features(notes: Notes, odds: Floats | None = None, alone: Floats | None = None, **known: Floats) -> Floats:
     n = len(notes)
     unknown = np.full(n, np.nan, np.float32)
-    rows = np.zeros((n, len(DIRECT + LINKS)), np.float32)
+    rows = np.zeros((n, len(DIRECT + LINK_FEATURES)), np.float32)
     rows[:, DIRECT.index("bm25")] = known.get("words", np.zeros(n, np.float32))
     said = Judgments(
         np.zeros(n, np.float32) if odds is None else odds, unknown, unknown, unknown if alone is None else alone

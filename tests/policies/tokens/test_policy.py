@@ -19,7 +19,7 @@ from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, Finish, Sample, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.prompt import Prompt
-from context_agent.policies.tokens.recorded_calls import KEY, TokenCall, calls, expand
+from context_agent.policies.tokens.recorded_calls import SAMPLED_KEY, TokenCall, calls, expand
 from context_agent.pruning.view import ToolResult
 from context_agent.testing.token_episodes import FORGERIES, QUESTION, Played, play, rank_view, small_corpus
 
@@ -197,7 +197,7 @@ def test_4_each_action_carries_its_call_and_survives_the_file(corpus: MemoryCorp
     assert loaded.header.counter == "o200k_harmony"
     assert loaded.header.policy == "tokens:fake:harmony"
     loaded.verify()
-    json.dumps(loaded.events[1].action.extra[KEY])  # type: ignore[union-attr]
+    json.dumps(loaded.events[1].action.extra[SAMPLED_KEY])  # type: ignore[union-attr]
 
 
 # Content ----------------------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from context_agent._support.shipped_models import MINILM_FILE
-from context_agent._support.token_table import SHIPPED, TOKENIZER_FILE, WEIGHTS_FILE, load_weights
+from context_agent._support.token_table import SHIPPED_FOLDER, TOKENIZER_FILE, WEIGHTS_FILE, load_weights
 from context_agent.errors import ConfigError, EmbedderError, MissingExtraError
 from context_agent.retrieval.embedders import Embedder, load_embedder, sentence_transformers
 from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
@@ -220,16 +220,16 @@ def test_importing_loads_no_weights_and_no_torch() -> None:
 
 
 def test_the_name_is_a_digest_of_the_files(static: StaticEmbedder) -> None:
-    with safe_open(SHIPPED / WEIGHTS_FILE, framework="numpy") as file:
+    with safe_open(SHIPPED_FOLDER / WEIGHTS_FILE, framework="numpy") as file:
         content = file.get_tensor("values").tobytes() + file.get_tensor("scales").tobytes()
-    content += (SHIPPED / TOKENIZER_FILE).read_bytes()
+    content += (SHIPPED_FOLDER / TOKENIZER_FILE).read_bytes()
     assert static.name.endswith("@" + hashlib.sha256(content).hexdigest()[:8])
 
 
 @pytest.mark.parametrize("file", [WEIGHTS_FILE, TOKENIZER_FILE])
 def test_the_note_beside_the_weights_tells_their_digest(file: str) -> None:
-    digest = hashlib.sha256((SHIPPED / file).read_bytes()).hexdigest()
-    assert digest in (SHIPPED / "README.md").read_text(encoding="utf-8")
+    digest = hashlib.sha256((SHIPPED_FOLDER / file).read_bytes()).hexdigest()
+    assert digest in (SHIPPED_FOLDER / "README.md").read_text(encoding="utf-8")
 
 
 def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
@@ -238,8 +238,8 @@ def test_a_folder_without_weights_is_named(tmp_path: Path) -> None:
 
 
 def test_damaged_weights_are_an_error_of_ours(tmp_path: Path) -> None:
-    (tmp_path / WEIGHTS_FILE).write_bytes((SHIPPED / WEIGHTS_FILE).read_bytes()[:5_000])
-    (tmp_path / TOKENIZER_FILE).write_bytes((SHIPPED / TOKENIZER_FILE).read_bytes())
+    (tmp_path / WEIGHTS_FILE).write_bytes((SHIPPED_FOLDER / WEIGHTS_FILE).read_bytes()[:5_000])
+    (tmp_path / TOKENIZER_FILE).write_bytes((SHIPPED_FOLDER / TOKENIZER_FILE).read_bytes())
     with pytest.raises(EmbedderError, match="cannot be read"):
         StaticEmbedder(tmp_path).embed_query("river")
 

@@ -167,6 +167,6 @@ def test_gold_of_filings_is_every_chunk_that_states_the_fact(tmp_path):
 
 
 def test_every_domain_that_ships_has_a_story():
-    from context_agent.synth_data.domains import SHIPPED
+    from context_agent.synth_data.domains import SHIPPED_DOMAINS
 
-    assert set(STORIES) == set(SHIPPED) - {"documents"}
+    assert set(STORIES) == set(SHIPPED_DOMAINS) - {"documents"}

@@ -31,7 +31,7 @@ def registered(monkeypatch):
     monkeypatch.setattr(domains, "entry_points", lambda group: entries)
 
 
-@pytest.mark.parametrize("name", domains.SHIPPED)
+@pytest.mark.parametrize("name", domains.SHIPPED_DOMAINS)
 def test_what_ships_is_whole(name):
     domain = load_domain(name)
     assert domain.name == name

@@ -32,7 +32,7 @@ from context_agent.train.checkpoints import binding_differences
 from context_agent.train.rl.rollouts import group_of
 from context_agent.train.rows import update_number
 
-FORMAT = 1
+LOG_FORMAT = 1
 """Version of the file format."""
 
 
@@ -213,15 +213,15 @@ class RolloutLog:
         self._log.append(resumed)
 
     def _head_line(self, update: int) -> bytes:
-        head = {"kind": "head", "form": FORMAT, "update": update, **self._ranks, "settings": self._settings}
+        head = {"kind": "head", "form": LOG_FORMAT, "update": update, **self._ranks, "settings": self._settings}
         return encode_line(head, checksum=True)
 
     def _check_head(self, head: JsonObject) -> None:
         """Raise `DataError` if the log has another format, and `ConfigError` if it belongs to another run."""
-        if head.get("kind") != "head" or head.get("form") != FORMAT:
+        if head.get("kind") != "head" or head.get("form") != LOG_FORMAT:
             raise DataError(
                 f"{self.path} is not a rollout log of this version, because its first line is not a head of format "
-                f"{FORMAT}. Delete it, or name another folder with --out."
+                f"{LOG_FORMAT}. Delete it, or name another folder with --out."
             )
         differences = binding_differences(head["settings"], self._settings)
         differences += differing_settings({name: head[name] for name in self._ranks}, self._ranks)

@@ -20,7 +20,7 @@ from context_agent.errors import DataError
 from context_agent.eval.probabilities import roc_auc, shared_ranks
 from context_agent.synth_data.agreement import IntervalEstimate, cohen_kappa, equal_share, estimate
 from context_agent.synth_data.json_files import write_json
-from context_agent.train.experimental.judge.calibration_check import SCHEMA
+from context_agent.train.experimental.judge.calibration_check import REPORT_SCHEMA
 from context_agent.train.experimental.judge.judge import YES_SCORE, JudgeVerdict, RankingJudge, absence_reasons
 from context_agent.train.experimental.judge.labeled_rankings import LabeledRanking
 
@@ -107,7 +107,7 @@ class JudgeCalibration:
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as plain data, with keys in a fixed order."""
-        return {"schema": SCHEMA, "discriminates": self.discriminates, **asdict(self)}
+        return {"schema": REPORT_SCHEMA, "discriminates": self.discriminates, **asdict(self)}
 
 
 def calibrate(

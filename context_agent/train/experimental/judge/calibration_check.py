@@ -15,7 +15,7 @@ from context_agent.train.experimental.judge.judge import RankingJudge
 from context_agent.train.experimental.judge.pool import JudgePool, refuse_judge_alone
 from context_agent.types import Question
 
-SCHEMA = 1
+REPORT_SCHEMA = 1
 """Version of the report's format."""
 
 
@@ -34,9 +34,10 @@ def check_calibration(path: str | Path, identity: Mapping[str, Any]) -> list[str
     """
     try:
         result = read_json(path)
-        if result["schema"] > SCHEMA:
+        if result["schema"] > REPORT_SCHEMA:
             raise ConfigError(
-                f"{path} has schema {result['schema']}, but this version reads up to {SCHEMA}. Update context-agent."
+                f"{path} has schema {result['schema']}, but this version reads up to {REPORT_SCHEMA}. Update "
+                "context-agent."
             )
         was, problems, warnings = dict(result["identity"]), list(result["problems"]), list(result["warnings"])
     except (OSError, ValueError, KeyError, TypeError) as error:
