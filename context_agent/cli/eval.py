@@ -45,7 +45,10 @@ class DataOptions:
     benchmarks: Annotated[tuple[str, ...], Parameter(name=("--benchmarks", "--benchmark"), metavar="NAME,…")] = ()
     """Benchmarks: names from --list, NAME=FOLDER for downloaded files, folders with corpus.jsonl and
     queries.<split>.jsonl, or folders of BEIR or TREC."""
-    split: Annotated[str | None, Parameter(metavar="NAME", show_default="dev if the set has one, else test")] = None
+    split: Annotated[
+        str | None,
+        Parameter(metavar="NAME", show_default="the first of dev, validation, val and test that the set has"),
+    ] = None
     """Split to evaluate."""
     data: Annotated[Path | None, FOLDER, Parameter(show_default="$CTX1_DATA", env_var="CTX1_DATA")] = None
     """Folder that contains musique/, 2wiki/ and hotpotqa/."""

@@ -38,7 +38,7 @@ class ChunkOptions:
     embedder: Annotated[
         str | None,
         Parameter(
-            help=f"Embedder of the chunks: {EMBEDDERS} {MULTILINGUAL_EMBEDDER} knows 50 languages.",
+            help=f"Embedder of the chunks: {EMBEDDERS} {MULTILINGUAL_EMBEDDER} supports 50 languages.",
             metavar="SPEC",
             show_default=f"that of the index; for a new one, {DEFAULT_EMBEDDER}",
         ),

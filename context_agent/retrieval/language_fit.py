@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
 """The prefixes of the names of embedders with the vocabulary of all-MiniLM-L6-v2."""
 MULTILINGUAL_EMBEDDER = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
-"""An embedder of the same size that knows 50 languages (Apache License 2.0)."""
+"""An embedder of the same size that supports 50 languages (Apache License 2.0)."""
 LEAST_LETTERS = 3.0
 """If word pieces have at least this many letters on average, the embedder fits."""
 MOST_WHOLE_WORDS = 0.75

@@ -152,7 +152,7 @@ class RelevanceJudgment:
 
         The other candidates have NaN, unless the final ranking compared them.
         """
-        late = self._late if len(self._late) else np.full(len(scores), np.nan, dtype=np.float32)
+        late = self._late if len(self._late) else np.full_like(scores, np.nan)
         rows = compared_rows(scores, compared)
         return np.fmax(late, late_scores(self.notes, rows[np.isnan(late[rows])]))
 

@@ -211,6 +211,19 @@ def test_the_ranker_makes_the_final_scores_if_there_is_one() -> None:
     np.testing.assert_array_equal(judgment.unread_scores(), scores)
 
 
+def test_an_identifier_of_the_question_decides_what_is_compared_and_raises_the_final_score() -> None:
+    equal = dataclasses.replace(BY_ODDS, value=np.array([[0, 5, 5]], np.float32))
+    passages = (("Pumps", "The pump shows a fault."), ("Pumps", "The pump shows E-1074."))
+    judgment = judgment_of("pump E-1074", scorer_with(ranker=equal), passages)
+    scores = judgment.scores()
+    assert np.isnan(judgment.late_interaction(scores, 0)).all(), "nothing is compared yet"
+    odds = log_odds(judgment.ranking_scores(scores, 1))
+    assert odds[0] == pytest.approx(5, rel=1e-3)
+    assert odds[1] > 6
+    assert np.isfinite(judgment.late_interaction(scores, 0)).tolist() == [False, True]
+    assert np.isfinite(judgment.late_interaction(np.array([0.9, 0.1], np.float32), 1)).all()
+
+
 def known(judgment: RelevanceJudgment, *, read: bool = True) -> set[str]:
     """The reader's inputs of the ranker that are known."""
     rows = judgment.ranking_inputs(read=read)
