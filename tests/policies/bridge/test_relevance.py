@@ -216,6 +216,7 @@ def test_an_identifier_of_the_question_decides_what_is_compared_and_raises_the_f
     passages = (("Pumps", "The pump shows a fault."), ("Pumps", "The pump shows E-1074."))
     judgment = judgment_of("pump E-1074", scorer_with(ranker=equal), passages)
     scores = judgment.scores()
+    assert judgment.suffices() > 0.9, "the passage with the identifier is the best one, and covers the question"
     assert np.isnan(judgment.late_interaction(scores, 0)).all(), "nothing is compared yet"
     odds = log_odds(judgment.ranking_scores(scores, 1))
     assert odds[0] == pytest.approx(5, rel=1e-3)
