@@ -66,7 +66,7 @@ def read_xml(reading: Reading) -> Iterator[Document]:
             try:
                 root = ET.fromstring(_DOCTYPE.sub("", _undeclared(text)).encode())  # noqa: S314 (no DTD to expand)
             except ET.ParseError as error:
-                reading.skip(f"patent {number} is not well-formed XML ({error})")
+                reading.skip(f"patent {number}: the XML is not well-formed ({error})")
                 continue
             if root.tag not in _ROOTS:
                 reading.note_once(f"<{root.tag}> is not a patent, so it is skipped")

@@ -308,7 +308,7 @@ def test_a_patent_that_is_not_text_costs_no_other_patent(tmp_path):
     bulk = "".join(PATENT.format(title, body) for title, body in (("a", "x"), ("b", "\0"), ("c", "y")))
     documents, notices = load_bytes("patents", tmp_path / "p.xml", bulk.encode())
     assert [document.title for document in documents] == ["a", "c"]
-    assert "patent 2 is not well-formed XML" in notices[0]
+    assert "patent 2: the XML is not well-formed" in notices[0]
 
 
 @pytest.mark.parametrize(("name", "file"), [("patents", "p.xml"), ("patents", "p.txt"), ("web", "p.html")])
