@@ -95,7 +95,11 @@ _MONTH_NAMES = (
 )
 """The names of the months in 14 languages, without accents."""
 _OTHER_WORDS = frozenset(["marca", "maja", "mart", "nisan"])
-"""Names of months that are also other words, such as Spanish for a brand. They are months only beside a day."""
+"""Names of months that are also other words, such as Spanish for a brand.
+
+They are months only beside a day, or after a word such as Polish `od` (since).
+"""
+_MONTH_FOLLOWS = re.compile(r"(?<!\w)(?:od|do|z|przed) \Z", re.IGNORECASE)
 _MONTHS = {name: number for number, names in enumerate(_MONTH_NAMES, start=1) for name in names.split()}
 
 
@@ -179,7 +183,7 @@ def _before(text: str, end: int) -> tuple[int, list[tuple[str, str]]]:
         return numeric.start(), [(month, day)] if mark == "." else [(month, day), (day, month)]
     if named := _NAMED_MONTH.search(text, near, end):
         name, day = without_marks(named[2].lower()), named[1] or named[3] or ""
-        if day or name not in _OTHER_WORDS:
+        if day or name not in _OTHER_WORDS or _MONTH_FOLLOWS.search(text, near, named.start(2)):
             return named.start(), [(str(_MONTHS.get(name, 0)), day)]
     return end, []
 

@@ -66,7 +66,7 @@ _THIRDS = {
         (1, "poczatek poczatku zacatek zacatku начале начала"),
         (5, "mid middle mitte mediados meados polowie polovine середине"),
         (9, "late end ende fin finales fine fins eind"),
-        (9, "koncu konca konec konci konce конце конца"),
+        (9, "koncu konec konci конце конца"),
     )
     for name in names.split()
 }
