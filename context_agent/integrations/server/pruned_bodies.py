@@ -41,6 +41,13 @@ NOT_PRUNED = (
     "thinking instead."
 )
 
+STORED_CONVERSATIONS = ("previous_response_id", "conversation", "previous_interaction_id", "thread")
+"""Fields that name a conversation which the model server keeps. Then the request has only what is new."""
+KEPT_BY_SERVER = (
+    "the server keeps the conversation that {!r} names, and the request has results without their calls, which stay "
+    "whole. Send the whole conversation to have it pruned."
+)
+
 
 @dataclass(frozen=True, slots=True)
 class PrunedBody:
@@ -155,6 +162,7 @@ class BodyPruner:
         scope = "\0".join(content.text for content in system).encode(errors="surrogatepass")
         caching = PrefixCaching.of_anthropic(_cache_ttl(plain)) if api == "anthropic" else _openai_caching(request, api)
         pruned = self._pruners.prune(bundle.messages, hint=hint, caching=caching, scope=caller + b"\0" + scope)
+        pruned = replace(pruned, report=_with_stored_conversation(pruned.report, request, bundle.messages))
         record = PrunedRequest.of(pruned.conversation, request.get("model"), pruned.report)
         record = replace(record, is_bound=NOT_PRUNED in pruned.report.warnings)
         is_refused = pruned.conversation in self._refused
@@ -192,6 +200,17 @@ def _conversation(request: dict[str, Any], name: str) -> Bundle | None:
     for key in path:
         messages = messages.get(key) if isinstance(messages, dict) else None
     return Bundle(request, path, messages) if isinstance(messages, list) else None
+
+
+def _with_stored_conversation(report: PruneReport, request: Mapping[str, Any], messages: Sequence[Any]) -> PruneReport:
+    """Return the report with one reason for all results whose calls are in a conversation that the server keeps."""
+    name = next((name for name in STORED_CONVERSATIONS if request.get(name)), "")
+    faults = Transcript(messages).faults if name else ()
+    if not faults:
+        return report
+    warnings = (KEPT_BY_SERVER.format(name), *(warning for warning in report.warnings if warning not in faults))
+    outcome = report.outcome if report.tokens_original else "passed through"
+    return replace(report, outcome=outcome, warnings=warnings)
 
 
 def _cache_ttl(body: bytes) -> str:

@@ -266,6 +266,28 @@ def test_a_request_of_code_assist_is_pruned_and_its_system_text_tells_conversati
     assert other.counts == {"outcome": "no conversation"}
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("previous_response_id", "resp_1"), ("conversation", {"id": "conv_1"}), ("thread", "t")]
+)
+def test_one_reason_says_that_the_server_keeps_the_conversation(name: str, value: Any) -> None:
+    text = "\n\n".join(f"It rained on day {number}." for number in range(99))
+    results = [{"type": "function_call_output", "call_id": f"c{number}", "output": text} for number in range(5)]
+    body = json.dumps({name: value, "input": results}).encode()
+    keeper = bodies()
+    pruned = keeper.prune(body, "input", b"")
+    assert (pruned.body, pruned.counts["outcome"], len(pruned.warnings)) == (body, "passed through", 1)
+    assert f"the conversation that '{name}' names" in pruned.warnings[0]
+    assert json.loads(pruned.header)["warnings"] == [*pruned.warnings], "the header has the whole sentence"
+
+    later = [
+        {"type": "function_call", "call_id": "d", "name": "search", "arguments": "{}"},
+        {**results[0], "call_id": "d"},
+    ]
+    both = keeper.prune(json.dumps({name: value, "input": [*results, *later]}).encode(), "input", b"")
+    assert both.counts["outcome"] != "passed through"
+    assert "names" in both.warnings[0]
+
+
 def test_a_request_of_cohere_is_pruned() -> None:
     messages = conversation(6)
     for message in messages:
