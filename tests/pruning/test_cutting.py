@@ -78,6 +78,8 @@ def check(drawing: str, left: str, *, as_json: bool = False) -> None:
         ("«¤»\n```\n\n«b100»\n\n```\n«b100→¤»", '"1 gone"\n```\n\n1 gone\n\n```\n"1 gone"'),
         ("«¤»\n«x\nb100\nx»\n«x→¤»", '"1 gone"\n1 gone\n"1 gone"'),
         ("«b100\n--»\n\n«¤»", '1 gone\n\n"1 gone"'),
+        ("WEBVTT\n\n«b100»\n", "WEBVTT\n\n1 gone\n"),
+        ("«WEBVTTS\n\nb100»\n", "1 gone\n"),
         ("b98\n\n«b98→¤»", 'b98\n\n"1 gone"'),
         ("b98\n\n\n«b98→¤»", 'b98\n\n\n"1 gone"'),
     ],
