@@ -633,6 +633,10 @@ def test_texts_and_values_in_strings(drawing: str, left: str) -> None:
             "<a name='Tarn'><!-- 1 gone --><d name='Fell'><!-- 2 gone --></d></a>",
         ),
         (
+            "<r>«<i>a10</i>»<q>«<i><x>v100</x></i>»«<i><x>v100</x></i>»</q>«<i>a10</i>»</r>",
+            "<r><!-- 1 gone --><q><!-- 2 gone --></q><!-- 1 gone --></r>",
+        ),
+        (
             "<?xml version='1.0'?>«<!-- c92 -->»<!-- c50 --><r>«<a>b101</a>»</r>",
             "<?xml version='1.0'?><!-- 1 gone --><!-- c50 --><r><!-- 1 gone --></r>",
         ),
