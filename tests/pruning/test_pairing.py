@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -187,6 +188,8 @@ def said(*asked: str, role: str = "user") -> MessageContent:
         ([writing("a", "b"), answering(Call("x")), said("")], ["b"]),
         ([writing("a"), said(""), writing("b"), said("")], ["a", "b"]),
         ([said(""), writing("b"), said("")], ["", "b"]),
+        # Of several blocks of code, none is the call.
+        ([replace(writing(), text="```\na\n```\n```\nb\n```"), answering(Call())], [""]),
         # What the marks name counts more than the call.
         ([writing("a", "b"), said("named", "")], ["named", "b"]),
         # A result of the agent's own message is not that of an earlier call.
