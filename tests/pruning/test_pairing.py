@@ -183,7 +183,7 @@ def said(*asked: str, role: str = "user") -> MessageContent:
         ([writing("a", "b"), answering(Call()), said("")], ["a", "b"]),
         ([writing("a", "b"), answering(Call(), Call())], ["a", "b"]),
         # If there are more or fewer results than calls, they are those of the last call.
-        ([writing("a", "b"), said("")], ["b"]),
+        ([writing("a", "b", "c"), said("")], ["c"]),
         ([writing("a", "b"), said("", "", "")], ["b", "b", "b"]),
         ([writing("a", "b"), answering(Call("x")), said("")], ["b"]),
         ([writing("a"), said(""), writing("b"), said("")], ["a", "b"]),
