@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from context_agent._support.cancellation import WorkCancelled, cancelled_if
+from context_agent.pruning.blocks import Item, Passage
 from context_agent.pruning.contents import ResultText
 from context_agent.pruning.pruned_results import DIGEST_BYTES, MIN_COVERED, PrunedResults, ResultRecord, digest
 from context_agent.tokens import CharCounter, RepeatCounter
@@ -125,6 +126,15 @@ def test_the_bytes_of_a_pruner_are_those_of_its_last_prune_or_restore() -> None:
     assert keeper.memory < before, "what is restored needs no ids"
 
 
+def test_the_bytes_of_records_that_were_used_before_can_be_counted_again() -> None:
+    memory = PrunedResults(CharCounter())
+    (early,) = memory.records([result(paragraphs(4))], b"opening")
+    memory.records([result(paragraphs(3), 1)], b"opening")
+    before, _ = memory.memory, early.passages
+    memory.count_memory([early])
+    assert memory.memory - before == early.memory
+
+
 def test_a_key_takes_the_bytes_that_are_counted_for_it() -> None:
     assert getsizeof(digest("a text \ud800")) == DIGEST_BYTES
 
@@ -199,6 +209,22 @@ def test_one_stub_replaces_a_text_that_is_nearly_all_passages() -> None:
     for form in ("json", "value"):
         assert not record(rows, form=form).frame_can_go, "what must stay JSON keeps its frame"
         assert not record(rows, form=form, is_argument=True).frame_can_go
+
+
+@pytest.mark.parametrize(("share", "can_go"), [(MIN_COVERED - 0.01, False), (MIN_COVERED + 0.01, True)])
+def test_an_item_covers_its_part_of_the_text_only_once(share: float, can_go: bool) -> None:
+    section = Item(0, round(1_000 * share), 1, "text")
+    passages = [Passage("x" * 20, start, start + 20, items=(section,)) for start in range(0, 600, 20)]
+    assert ResultRecord(result("x" * 1_000), CharCounter(), _passages=passages).frame_can_go is can_go
+
+
+def test_a_short_text_replaces_a_result_without_remaining_passages() -> None:
+    pruned = record(paragraphs(4))
+    pruned.short = "[p1-p4 pruned]"
+    assert pruned.without(ids(pruned)) == pruned.short
+    assert "Part 3" in pruned.without({0: "p1"})
+    pruned.short = ""
+    assert pruned.without(ids(pruned)).startswith("[4 passages pruned, ")
 
 
 def test_the_headings_of_sections_are_no_part_of_the_frame() -> None:
@@ -333,6 +359,15 @@ def test_a_removal_in_one_conversation_leaves_another_with_an_equal_result_alone
     assert memory.records([shared, mine], b"opening")[0] is first
     assert memory.records([shared, other], b"opening")[0] is second
     assert memory.find([shared], b"opening") == [(shared, None, {})]
+
+
+def test_a_removal_is_known_by_the_result_before_it_also_if_that_one_is_pruned() -> None:
+    memory = PrunedResults(CharCounter())
+    results = [result(paragraphs(count), number) for number, count in enumerate((4, 3))]
+    first, later = memory.records(results, b"opening")
+    first.remove({0: "p1"}, later.key)
+    stub = result(memory.returned(results[1], later, {0: "p2"}), 1)
+    assert memory.find([results[0], stub], b"opening") == [(results[0], first, {}), (stub, later, {0: "p2"})]
 
 
 def test_equal_results_without_ids_are_found_in_linear_time() -> None:
