@@ -339,7 +339,8 @@ class _Prune:
         total = self._total_before
         restoring = self._texts.cached_lost(self._sent, self._unpruned)
         report = PruneReport("within budget", self._transcript.kind, strategy, total, total, warnings=self._warnings())
-        report = replace(report, cached_lost=restoring, restored=tuple(self._restored), tokens_original=self._original)
+        report = replace(report, cached_lost=restoring, restored=tuple(self._restored))
+        report = replace(report, tokens_original=self._original, limit=self._limit)
         if total <= self._limit:
             return self._pruned(report)
         if judge is None:

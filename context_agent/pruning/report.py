@@ -80,6 +80,8 @@ class PruneReport:
         protected: The number of passages that stay whatever their score, by reason.
         warnings: Faults of the conversation, and other facts that a user should know.
         tokens_original: The number of tokens of the tool results before any prune.
+        limit: The number of tokens of tool results that may remain. It is the budget, or more if the last turn takes
+            more than half of the budget. If nothing could be read, it is 0.
     """
 
     outcome: Outcome
@@ -96,6 +98,7 @@ class PruneReport:
     protected: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     tokens_original: int = 0
+    limit: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the report as JSON values, with keys in a fixed order.

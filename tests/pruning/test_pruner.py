@@ -323,6 +323,22 @@ def test_within_the_budget_nothing_happens_and_the_messages_are_the_same_objects
     assert all(a is b for a, b in zip(pruned.messages, messages, strict=True))
 
 
+def test_the_report_has_the_limit_which_a_large_last_turn_raises_above_the_budget() -> None:
+    older, newest = noises(0, 6), noises(10, 2)
+    tokens = CharCounter().count(newest)
+    for budget, limit in (
+        (2 * tokens, 2 * tokens),
+        (tokens, tokens + tokens // 2),
+        (tokens + 2, tokens + tokens // 2 + 1),
+    ):
+        report = pruner(budget).prune(rendered("openai", conversation(older, newest))).report
+        assert (report.outcome, report.limit) == ("pruned", limit)
+        assert report.tokens_after <= limit
+    # A turn that does not fit does not stay whole, so the budget is the limit.
+    report = pruner(tokens - 1).prune(rendered("openai", conversation(older, newest))).report
+    assert report.limit == tokens - 1
+
+
 def test_what_fits_exactly_is_within_the_budget() -> None:
     messages = rendered("openai", LONG)
     tokens = pruner(10_000).prune(messages).report.tokens_before

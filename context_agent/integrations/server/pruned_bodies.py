@@ -72,7 +72,8 @@ class PrunedBody:
     @classmethod
     def of(cls, body: bytes, report: PruneReport, request: PrunedRequest) -> PrunedBody:
         """Return the body with its report. The texts of removed passages are left out of the report."""
-        counts = {name: getattr(report, name) for name in ("tokens_before", "tokens_after", "freed", "cached_lost")}
+        names = ("tokens_before", "tokens_after", "limit", "freed", "cached_lost")
+        counts = {name: getattr(report, name) for name in names}
         passages = {"removed": len(report.removed), "restored": len(report.restored)}
         shown = {"outcome": report.outcome, **passages, **counts}
         return cls(body, shown, report.warnings, request)
