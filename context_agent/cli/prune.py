@@ -107,4 +107,5 @@ def _sizes(report: PruneReport) -> str:
         return "the list contains entries that are not messages, so nothing was changed"
     if not report.tokens_original:
         return "the conversation has no tool results that can be pruned"
-    return f"{report.tokens_after:,} of {report.tokens_before:,} tokens of tool results remain; {report.limit:,} may remain"
+    sizes = f"{report.tokens_after:,} of {report.tokens_before:,} tokens of tool results remain"
+    return f"{sizes}; {report.limit:,} may remain"
