@@ -75,6 +75,8 @@ def test_a_long_id_is_shortened_and_stays_distinct() -> None:
         ),
         ({f"f{n:02}": n for n in range(13)}, {"text_key": "s"}, ("'f11' ...",)),
         ({"text": " "}, {}, ("'text'", "empty")),
+        ({"text": None}, {}, ("'text'", "empty")),
+        ({"text": 7}, {}, ("'text'", "number, not a string")),
         ({"text": "t", "id": True}, {}, ("'id'", "boolean")),
     ],
 )
