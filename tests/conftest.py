@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tests.support.browser import Browser
 
 HAS_DEV = has_dev()
+MEMORY, LEAST_MEMORY = "/dev/shm", 4 << 30
+"""A folder of files in memory, and the bytes that must be free there."""
 REAL_BOUND = default.SMALL_CORPUS_CHARACTERS
 
 # Haystack counts its runs on a server unless it is told not to; tests stay on this machine, their processes too.
@@ -47,6 +49,7 @@ def pytest_configure() -> None:
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     hold_folder()
+    _keep_files_in_memory()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -95,6 +98,17 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     if not HAS_DEV:
         skip_if_lacking(report, item.path)
     return report
+
+
+def _keep_files_in_memory() -> None:
+    """Let pytest make its temporary folders in memory, if programs may run there and there is room.
+
+    On a disk, a test that makes an index waits for a hundred syncs. PYTEST_DEBUG_TEMPROOT names another folder.
+    """
+    with suppress(OSError):
+        memory = os.statvfs(MEMORY)
+        if memory.f_bavail * memory.f_frsize >= LEAST_MEMORY and not memory.f_flag & os.ST_NOEXEC:
+            os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 
 def _compile_own_share() -> None:
