@@ -70,6 +70,7 @@ def loaded_at_import(body: list[ast.stmt]) -> Iterator[str]:
                 return
 
 
+@cache
 def module_files(name: str) -> list[Path]:
     """Return the files of a module of this repository and of the packages that it is in."""
     parts = name.split(".")
