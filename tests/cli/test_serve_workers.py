@@ -53,7 +53,7 @@ def worker_ids(supervisor):
 
 
 def is_running(process):
-    """Return True unless the process has ended. If nobody has waited for its end, it is still listed, with no command."""
+    """Return True unless the process has ended. Until someone waits for its end, it is listed, with no command."""
     try:
         return Path(f"/proc/{process}/cmdline").read_bytes() != b""
     except OSError:
