@@ -14,6 +14,9 @@ from context_agent import MemoryCorpus, SearchAgent, testing
 from context_agent.testing.actions import rank_all, search
 
 ROOT = Path(__file__).parents[1]
+with_documentation = pytest.mark.skipif(
+    not (ROOT / "docs").exists(), reason="the documentation is not part of the source distribution"
+)
 IMPORT_IN_A_STRING = re.compile(r"^\s*(?:from|import) (tests[\w.]*)(?: import (\w+))?", re.MULTILINE)
 """Programs that a test runs in a process of its own are strings."""
 
@@ -120,6 +123,36 @@ def test_the_table_of_modules_in_a_package_lists_those_that_exist() -> None:
         }
         assert listed is None or listed == modules - {"__init__"}, folder
     assert sum(listed is not None for listed in tables.values()) > 5
+
+
+def defined_names(path: Path) -> set[str]:
+    """Return the classes, functions and variables that a module defines at its top level."""
+    names: set[str] = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name) | ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case ast.Assign(targets=targets):
+                names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+@with_documentation
+def test_the_page_that_says_where_things_are_names_what_its_modules_define() -> None:
+    rows = re.findall(r"^\| .+\? \| `(.+)` \| `(.+)` \|$", (ROOT / "docs/where-is-it.md").read_text("utf-8"), re.M)
+    assert len(rows) == len(set(rows)) == 40
+    wrong = [(module, name) for module, name in rows if name not in defined_names(ROOT / f"context_agent/{module}.py")]
+    assert not wrong
+
+
+@with_documentation
+def test_the_page_on_architecture_says_how_long_its_reading_path_is() -> None:
+    page = (ROOT / "docs/architecture.md").read_text("utf-8")
+    files = re.findall(r"^\d+\. `(context_agent/.+?\.py)`", page, re.M)
+    lines = sum(len((ROOT / file).read_text("utf-8").splitlines()) for file in files)
+    (stated,) = re.findall(r"These files have about ([\d,]+) lines", page)
+    assert len(files) == 10
+    assert abs(lines - int(stated.replace(",", ""))) <= 100
 
 
 def test_support_code_has_no_tests() -> None:

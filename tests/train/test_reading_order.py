@@ -46,12 +46,20 @@ def entered_modules(student: Path, out: Path) -> set[str]:
     return {Path(name).relative_to(PACKAGE).with_suffix("").as_posix() for name in entered}
 
 
+def modules_in(text: str) -> set[str]:
+    """Return the modules of `train` that a text names."""
+    return {name for name in re.findall(r"`([\w/]+)`", text) if (PACKAGE / f"{name}.py").is_file()}
+
+
 def test_the_page_names_the_modules_that_a_training_run_passes(student: Path, tmp_path: Path) -> None:
     (section,) = re.findall(
         r"^## A training run\n(.*?)^## ", PAGE.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
     )
-    named = {name for name in re.findall(r"`([\w/]+)`", section) if (PACKAGE / f"{name}.py").is_file()}
+    named = modules_in(section)
     entered = entered_modules(student, tmp_path / "out")
     assert entered - named == TOY
+    steps = section[: section.index("To understand how")]
+    # The command is not in the folder of training.
+    assert f"these {1 + len(modules_in(steps))} modules" in steps
     # The command does not run here, and this run has no demonstrations and no subagents.
     assert named - entered == {"lessons", "parl", "rl/demonstrations", "run_file", "sft"}
