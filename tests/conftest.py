@@ -101,13 +101,14 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def _keep_files_in_memory() -> None:
-    """Let pytest make its temporary folders in memory, if programs may run there and there is room.
+    """Let pytest make its temporary folders in memory, if it may write and run programs there and there is room.
 
     On a disk, a test that makes an index waits for a hundred syncs. PYTEST_DEBUG_TEMPROOT names another folder.
     """
     with suppress(OSError):
         memory = os.statvfs(MEMORY)
-        if memory.f_bavail * memory.f_frsize >= LEAST_MEMORY and not memory.f_flag & os.ST_NOEXEC:
+        has_room = memory.f_bavail * memory.f_frsize >= LEAST_MEMORY
+        if has_room and not memory.f_flag & os.ST_NOEXEC and os.access(MEMORY, os.W_OK | os.X_OK):
             os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", MEMORY)
 
 

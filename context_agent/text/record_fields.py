@@ -16,12 +16,14 @@ _PLACES = frozenset("/\\")
 
 
 def inner_fields(name: str, value: object) -> Iterator[tuple[str, object]]:
-    """Yield a field, or those of the object that its value is. The objects of a list count, too."""
+    """Yield a field, or those of the object that its value is, also as JSON. The objects of a list count, too."""
     if isinstance(value, str) and value[:1] in ("{", "["):
         with suppress(ValueError, RecursionError):
-            yield from islice(_values(name, json.loads(value), _DEEPEST), _MOST_VALUES)
-            return
-    yield name, value
+            value = json.loads(value)
+    if isinstance(value, dict | list):
+        yield from islice(_values(name, value, _DEEPEST), _MOST_VALUES)
+    else:
+        yield str(name), value
 
 
 def _values(name: str, value: object, depth: int) -> Iterator[tuple[str, object]]:
@@ -38,8 +40,8 @@ def short_fields(metadata: Mapping[str, object]) -> Iterator[tuple[str, str]]:
     Paths, addresses and values without letters do not count, and neither do fields whose names begin with `_`, which
     programs write for themselves.
     """
-    for item in metadata.items():
-        for name, value in inner_fields(*item) if not item[0].startswith("_") else ():
+    for field, written in metadata.items():
+        for name, value in () if str(field).startswith("_") else inner_fields(field, written):
             if not isinstance(value, str) or len(value) > _LONGEST_VALUE or not _PLACES.isdisjoint(value):
                 continue
             if any(map(str.isalpha, value)):

@@ -37,6 +37,9 @@ MOST_FONTS = 2_000
 MOST_FONT_OPERATIONS = 20_000_000
 """Maximum number of drawing operations that the fonts of a page and of its forms count as. pypdf takes up to 10 bytes
 for each."""
+FREE_FONT_OPERATIONS = 40_000_000
+"""The number of drawing operations that the fonts of any file may count as, about a second. They are not counted in
+relation to the size of the file, because a short document may have a large map to Unicode that packs well."""
 LOOKUP_OPERATIONS = 20
 """The drawing operations that an entry of a page's resources counts as, also if it is not drawn."""
 
@@ -161,6 +164,7 @@ class _Drawn:
     def __init__(self, packed: int) -> None:
         self._packed = packed
         self._total = self._operations = self._in_fonts = 0
+        self._free_in_fonts = FREE_FONT_OPERATIONS
         self._costs = FontCosts()
         self._forms: dict[str, int] = {}
 
@@ -172,7 +176,7 @@ class _Drawn:
         self._total += size
         if size > LARGEST_PAGE:
             raise DataError(f"the page unpacks to more than {LARGEST_PAGE // 2**20} MB, so it is left out")
-        self._count(self._font_operations(page))
+        self._count_fonts(self._font_operations(page))
         self._count_forms(page)
 
     def _font_operations(self, drawing: Any) -> int:
@@ -209,10 +213,16 @@ class _Drawn:
     def __call__(self, operator: object, operands: Sequence[Any], *_: object) -> None:
         """Count an operation. A form that is drawn counts with its fonts, which pypdf reads each time."""
         self._operations += 1
-        fonts = self._forms.get(str(operands[0]), 0) if operator == b"Do" and operands else 0
-        self._count(1 + fonts)
+        self._count(1)
+        if operator == b"Do" and operands:
+            self._count_fonts(self._forms.get(str(operands[0]), 0))
         if self._operations > MOST_OPERATIONS:
             raise DataError(f"the page has more than {MOST_OPERATIONS:,} drawing operations, so it is left out")
+
+    def _count_fonts(self, operations: int) -> None:
+        free = min(operations, self._free_in_fonts)
+        self._free_in_fonts -= free
+        self._count(operations - free)
 
     def _count(self, operations: int) -> None:
         self._total += operations

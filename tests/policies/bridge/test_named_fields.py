@@ -109,11 +109,13 @@ def test_a_text_about_another_number_or_word_does_not_come_first(subject, others
         ("what is FAN-17 about?", []),
         ("LAB-3, open", ["status: open"]),
         ("the opening", []),
+        ("the seventh, upper attic", ["7: seventh", "tags name: attic", "zone name: upper"]),
     ],
 )
 def test_the_fields_that_a_question_names_and_the_text_lacks_are_read(question, lines):
     notes = Notes.of(question, WordWeights(MemoryCorpus([Document("a", "text")], embedder=HashEmbedder())))
     metadata = {"status": "open", "owner": '{"login": "marek"}', "colour": "red", "file": "open/yard.txt", "n": 17}
+    metadata |= {7: "seventh", "_node": "yard", "tags": [{"name": "attic"}], "zone": {"name": "upper"}}
     chunk = Chunk("PMP-17_0", "PMP-17", 0, "The red pump LAB-3 hums.", 0, 24, 8, "", metadata)
     passage = AnalyzedPassage(chunk.title, chunk.text)
     assert list(named_fields(notes.question, chunk, passage)) == lines

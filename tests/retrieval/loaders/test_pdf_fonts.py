@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from context_agent.retrieval.loaders import load
-from context_agent.testing.hostile_files import pdf_page, stream
+from context_agent.testing.hostile_files import pdf, pdf_page, stream
 
 pytest.importorskip("pypdf")
 
@@ -112,3 +112,13 @@ def test_a_map_of_each_code_to_itself_is_not_read_and_the_text_is_the_same(
     FontCosts().operations(used)
     assert ("/ToUnicode" in used) == kept
     assert page.extract_text() == expected
+
+
+def test_a_short_file_may_have_a_large_map_that_packs_well(tmp_path: Path) -> None:
+    font = b"<</Type/Font/Subtype/Type1/BaseFont/Helvetica/ToUnicode 5 0 R>>"
+    page = b"<</Type/Page/Parent 2 0 R/MediaBox[0 0 9 9]/Contents 3 0 R/Resources<</Font<</F 4 0 R>>>>>>"
+    tree = [b"<</Type/Catalog/Pages 2 0 R>>", b"<</Type/Pages/Kids[6 0 R 7 0 R]/Count 2>>"]
+    text, mapped = stream(b"BT /F 9 Tf (A) Tj ET", b" "), stream(RANGES % b"<0000> <FFFE> <0001>", b" ")
+    path = tmp_path / "short.pdf"
+    path.write_bytes(pdf([*tree, text, font, mapped, page, page]))
+    assert [document.text for document in load(path)] == ["B\n\nB"]
