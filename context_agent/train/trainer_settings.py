@@ -72,7 +72,7 @@ def installed_trackers(logging: LoggingConfig) -> tuple[str, ...]:
 
 
 def named_project(logging: LoggingConfig) -> AbstractContextManager[None]:
-    """Tell the trackers that a run starts in the block the name of its project. Variables that a user set keep it."""
+    """Tell the trackers of a run in the block the name of its project. A name that the user set in a variable stays."""
     return environment({name: logging.project for name in _PROJECT_VARIABLES if name not in os.environ})
 
 
