@@ -6,6 +6,9 @@ The notes and questions in `benchmarks/data/languages` were written for this pro
 language and embedder the program prints the language that indexing identifies. It also prints recall@5 of BM25, dense
 and hybrid search and of the agent, with bootstrap 95% intervals over questions. No GPU and no download are needed.
 
+It also prints recall@5 of questions in another language than their corpus: `translated.dev.jsonl` has dev questions of
+the bank in other languages.
+
 Then it compares one index of all languages with one index for each language, by recall@5. The common index also has the
 bank's corpora in `OTHERS`.
 
@@ -54,6 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for spec in options.embedder.split(","):
         for name in options.sets.split(","):
             _report(spec, name)
+        _translated(spec)
         _one_index(spec, options.sets.split(","))
     _identified(options.sets.split(","), options.data)
 
@@ -72,6 +76,19 @@ def _bank_documents(folder: Path) -> list[Document]:
 def _bank_questions(name: str) -> list[Question]:
     questions = load_questions(BANK / "bank" / name / "questions.jsonl")
     return [replace(question, gold=tuple(f"{name}/{item}" for item in question.gold)) for question in questions]
+
+
+def _translated(spec: str) -> None:
+    """Print recall@5 of questions in another language than their corpus."""
+    rows = list(map(json.loads, (DATA / "translated.dev.jsonl").read_text("utf-8").splitlines()))
+    for name in dict.fromkeys(row["corpus"] for row in rows):
+        corpus = MemoryCorpus(_bank_documents(BANK / "bank" / name), embedder=load_embedder(spec))
+        originals = {question.id: question for question in _bank_questions(name)}
+        for language in dict.fromkeys(row["language"] for row in rows if row["corpus"] == name):
+            asked = [row for row in rows if (row["corpus"], row["language"]) == (name, language)]
+            questions = [replace(originals[row["id"]], question=row["question"]) for row in asked]
+            print(f"{name}: {len(questions)} questions in {LANGUAGES[language]}, {spec}")
+            _print_recalls(corpus, questions)
 
 
 def _one_index(spec: str, names: Sequence[str]) -> None:
@@ -133,6 +150,11 @@ def _report(spec: str, name: str) -> None:
     weights = ", ".join(f"{retriever} {weight:.2f}" for retriever, weight in corpus.calibration.weights.items())
     print(f"{name}: {len(documents)} notes, {len(questions)} questions, identified as {LANGUAGES[identify(texts)]}")
     print(f"  {spec}: {'does not fit' if language_warning(corpus.embedder.name, texts) else 'fits'}, weights {weights}")
+    _print_recalls(corpus, questions)
+
+
+def _print_recalls(corpus: MemoryCorpus, questions: Sequence[Question]) -> None:
+    """Print recall@5 of each retriever, of hybrid search and of the agent."""
     rankings: dict[str, Callable[[str], list[str]]] = {
         **{retriever.name: _one_shot(corpus, retriever.search) for retriever in corpus.retrievers},
         "hybrid": lambda question: [hit.chunk.document_id for hit in corpus.search(question, k=DEPTH)],

@@ -98,6 +98,13 @@ corpus = MemoryCorpus([Document("a", "rope film"), Document("b", "bread flour")]
                       embedder=load_embedder("sentence-transformers:tiny"))
 assert SearchAgent(corpus).search("rope?").documents[0].id == "a"
 """
+MULTILINGUAL = """
+from context_agent import Document, MemoryCorpus
+corpus = MemoryCorpus([Document("wehr", "Das Wehr von Brasko wurde 1991 gebaut."),
+                       Document("laib", "Der Bäcker nimmt Roggen und Salz.")], embedder="multilingual")
+dense = next(retriever for retriever in corpus.retrievers if retriever.name == "dense")
+assert dense.search("When was the weir built?", 1)[0][0].startswith("wehr")
+"""
 LANGCHAIN_AGENTS = """
 from langchain.agents import create_agent
 from langchain_core.language_models import GenericFakeChatModel
@@ -196,6 +203,7 @@ TRIALS = {
     "serve": Trial(SERVE),
     "otel": Trial("examples/traced_search.py"),
     "embed": Trial(EMBED),
+    "multilingual": Trial(MULTILINGUAL),
     "transformers": Trial("scripts/check_servers.py", ("--stand-in",)),
     "train": Trial(TRAIN, constraints="train.txt"),
 }

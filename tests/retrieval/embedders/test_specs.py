@@ -26,14 +26,13 @@ def test_a_misspelt_name_gets_the_nearest() -> None:
 
 
 def test_an_unknown_name_gets_the_list() -> None:
-    with pytest.raises(
-        ConfigError, match="Choose from chroma-default, minilm, none, openai, sentence-transformers, static"
-    ):
+    names = "chroma-default, minilm, multilingual, none, openai, sentence-transformers, static"
+    with pytest.raises(ConfigError, match=f"Choose from {names}"):
         load_embedder("word2vec")
 
 
 @pytest.mark.parametrize(
-    "spec", ["", "openai:", "openai:@http://host/v1", "sentence-transformers:", "chroma-default:x"]
+    "spec", ["", "openai:", "openai:@http://host/v1", "sentence-transformers:", "chroma-default:x", "multilingual:x"]
 )
 def test_a_spec_that_lacks_something_is_refused(spec: str) -> None:
     with pytest.raises(ConfigError):
