@@ -38,7 +38,7 @@ class ChunkOptions:
     embedder: Annotated[
         str | None,
         Parameter(
-            help=f"Embedder of the chunks: {EMBEDDERS} multilingual knows 16 languages. {LARGER_EMBEDDER} knows 50.",
+            help=f"Embedder of the chunks: {EMBEDDERS} multilingual supports 16 languages, {LARGER_EMBEDDER} 50.",
             metavar="SPEC",
             show_default=f"that of the index; for a new one, {DEFAULT_EMBEDDER}",
         ),

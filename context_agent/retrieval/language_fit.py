@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
 """The prefixes of the names of embedders with the vocabulary of all-MiniLM-L6-v2."""
 LARGER_EMBEDDER = "sentence-transformers:paraphrase-multilingual-MiniLM-L12-v2"
-"""An embedder that knows more languages than `multilingual`. It needs torch and a download (Apache License 2.0)."""
+"""An embedder that supports more languages than `multilingual`. It needs torch and a download (Apache License 2.0)."""
 LEAST_LETTERS = 3.0
 """If word pieces have at least this many letters on average, the embedder fits."""
 MOST_WHOLE_WORDS = 0.75
@@ -64,7 +64,7 @@ def language_warning(embedder: str, texts: Sequence[str]) -> str:
     return (
         f"the embedder {embedder} knows English only. It splits these texts into pieces of {mean:.1f} letters, and "
         "English into pieces of 4, so dense search will find little. Index into a new --path with --embedder "
-        f"multilingual, which knows 16 languages, or with --embedder {LARGER_EMBEDDER}, which knows 50."
+        f"multilingual, which supports 16 languages, or with --embedder {LARGER_EMBEDDER}, which supports 50."
     )
 
 

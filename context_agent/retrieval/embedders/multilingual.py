@@ -25,7 +25,7 @@ class MultilingualEmbedder:
     """An `Embedder` with Google's multilingual Universal Sentence Encoder. Vectors have 512 dimensions, and only the
     first 8,000 characters of a text count.
 
-    The model knows Arabic, simplified and traditional Chinese, Dutch, English, French, German, Italian, Japanese,
+    The model supports Arabic, simplified and traditional Chinese, Dutch, English, French, German, Italian, Japanese,
     Korean, Polish, Portuguese, Russian, Spanish, Thai and Turkish. It also finds a text in another language than the
     question. It is a convolution over word pieces and their mean (Yang et al., "Multilingual Universal Sentence Encoder
     for Semantic Retrieval", ACL 2020; Apache License 2.0).
