@@ -80,8 +80,8 @@ class PruneReport:
         protected: The number of passages that stay whatever their score, by reason.
         warnings: Faults of the conversation, and other facts that a user should know.
         tokens_original: The number of tokens of the tool results before any prune.
-        limit: The number of tokens of tool results that may remain. It is the budget, or more if the last turn takes
-            more than half of the budget. If nothing could be read, it is 0.
+        limit: The number of tokens of tool results that may remain. If the last turn takes more than half of
+            the budget, the limit is larger than the budget. If nothing could be read, the limit is 0.
     """
 
     outcome: Outcome

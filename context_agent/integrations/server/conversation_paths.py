@@ -68,7 +68,7 @@ def conversation_field(path: str) -> str | None:
 
 
 def bedrock_operation(path: str) -> str:
-    """Return the operation of Bedrock that a path names, `converse` or `invoke`. For any other path, return nothing."""
+    """Return the operation of Bedrock that a path names, `converse` or `invoke`. For any other path, return `""`."""
     found = _BEDROCK_OPERATION.search(path.rstrip("/"))
     return found[1] if found else ""
 

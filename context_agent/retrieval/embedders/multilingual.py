@@ -22,8 +22,9 @@ _WIDTH = 512
 
 
 class MultilingualEmbedder:
-    """An `Embedder` with Google's multilingual Universal Sentence Encoder. Vectors have 512 dimensions, and only the
-    first 8,000 characters of a text count.
+    """An `Embedder` with Google's multilingual Universal Sentence Encoder.
+
+    Vectors have 512 dimensions. Only the first 8,000 characters of a text count.
 
     The model supports Arabic, simplified and traditional Chinese, Dutch, English, French, German, Italian, Japanese,
     Korean, Polish, Portuguese, Russian, Spanish, Thai and Turkish. It also finds a text in another language than the

@@ -237,8 +237,8 @@ class Bm25Index:
     def term_frequencies(self, text: str) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Return the number of texts in which each distinct term of a text occurs, shape (n,).
 
-        If more metadata than texts have a term, return their number. The second array, shape (n,), is true for these
-        terms. Deleted texts may still count.
+        If a term is in more metadata than texts, count the metadata instead. The second array, shape (n,), is true for
+        these terms. Deleted texts may still count.
         """
         with self.reading():
             terms = self._terms(text)
@@ -249,8 +249,9 @@ class Bm25Index:
     def document_frequency(self, terms: Sequence[str]) -> NDArray[np.int64]:
         """Return the number of texts in which each term occurs, shape (n,).
 
-        If more metadata than texts have a word, return their number. If a term has several words, a text counts if it
-        has all of them. If it has only stop words, every text counts. If it has no letter or digit, no text counts.
+        If a word is in more metadata than texts, count the metadata instead. If a term has several words, a text counts
+        if it has all of them. If it has only stop words, every text counts. If it has no letter or digit, no text
+        counts.
         """
         with self.reading():
             # Tantivy's own number counts what was deleted until it merges the segment.
