@@ -555,7 +555,7 @@ class _Cutter:
                 continue
             collect()
             own = _with_name(label, name) if has_siblings else label or name
-            opened = self._of_member(run, member, own, depth)
+            opened = self._of_member(run, member, own, depth, is_field=not keys_stay)
             if not is_mapping:
                 passages += opened
                 continue
@@ -567,15 +567,20 @@ class _Cutter:
         collect()
         return passages
 
-    def _of_member(self, run: Run, member: Value, label: str, depth: int) -> list[Passage]:
-        """Return the passages of a member whose key stays."""
+    def _of_member(self, run: Run, member: Value, label: str, depth: int, *, is_field: bool) -> list[Passage]:
+        """Return the passages of a member whose key stays.
+
+        A text in a field of a record is one passage if it is not large. Around a text in the object that is the whole
+        result, there is no record. It is cut like a result in plain text.
+        """
         if run.is_string(member):
             text = run.string(member)
             if is_binary(text):
                 return [self._value(member, label, text, binary=True)]
             passages = self._of_string(run, member, label)
             is_plain = all(passage.form == "string" and not passage.binary for passage in passages)
-            is_whole = member.end - member.start <= self._sizes.largest and is_plain and not is_log(text)
+            is_small = member.end - member.start <= self._sizes.largest
+            is_whole = is_field and is_small and is_plain and not is_log(text)
             return [self._value(member, label, text)] if is_whole else passages
         if run.is_object(member) and self._is_record(run, member):
             return [self._value(member, label)]

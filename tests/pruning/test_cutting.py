@@ -189,7 +189,9 @@ def test_a_fence_goes_with_what_is_in_it(drawing: str, left: str) -> None:
         ("{'a': 'v130'}", "{'a': 'v130'}"),
         ("It rained.", "It rained."),
         ('{"note": "It rained."}', '{"note": "It rained."}'),
-        ('{"k": «k→"v130"», "l": «l→"w130"»}', '{"k": "1 gone", "l": "1 gone"}'),
+        ('{"k": "«k→v130»", "l": "«l→w130»"}', '{"k": "1 gone", "l": "1 gone"}'),
+        ('{"output": "«output→v130»\\n\\n«output→w130»"}', '{"output": "2 gone"}'),
+        ('{"a": {"output": «a→"v650\\n\\nw130"», "b": [1]}}', '{"a": {"output": "1 gone", "b": [1]}}'),
         ('[«"v600"», «"w130"»]', '["2 gone"]'),
         ('{"a": "b20", "c": [«c→"v600"», «c→"w610"»]}', '{"a": "b20", "c": ["2 gone"]}'),
         (

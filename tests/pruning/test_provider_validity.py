@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -21,27 +21,46 @@ from tests.support.provider_cases import ALWAYS, CASES
 
 
 @cache
-def validator(kind: str) -> Any:
-    """The type of the official client for a conversation, None where it is not installed."""
+def validator(kind: str) -> Callable[[list[Any]], Any] | None:
+    """Return the check by the types of the official client. If the client is not installed, return None."""
     if kind == "langchain":
         return None
     pydantic = pytest.importorskip("pydantic")
     try:
+        if kind == "bedrock":
+            return _converse_validator()
         if kind == "openai":
             from openai.types.chat import ChatCompletionMessageParam as Item
         elif kind == "responses":
             from openai.types.responses import ResponseInputItemParam as Item
+        elif kind == "gemini":
+            from google.genai.types import Content as Item
         else:
             from anthropic.types import MessageParam as Item
     except ImportError:
         return None
-    return pydantic.TypeAdapter(list[Item])
+    return pydantic.TypeAdapter(list[Item]).validate_python
+
+
+def _converse_validator() -> Callable[[list[Any]], Any]:
+    """Return the check that a Bedrock client makes before it sends a request."""
+    import botocore.session
+    from botocore.validate import ParamValidator
+
+    model = botocore.session.get_session().get_service_model("bedrock-runtime").operation_model("Converse")
+
+    def validate(messages: list[Any]) -> None:
+        report = ParamValidator().validate({"modelId": "m", "messages": messages}, model.input_shape)
+        if report.has_errors():
+            raise ValueError(f"validation error: {report.generate_report()}")
+
+    return validate
 
 
 def check(kind: str, messages: list[Any]) -> None:
     assert problem(kind, messages) == ""
-    if (adapter := validator(kind)) is not None:
-        _exhaust(adapter.validate_python(messages))
+    if (validate := validator(kind)) is not None:
+        _exhaust(validate(messages))
 
 
 def _exhaust(value: Any) -> None:
@@ -90,6 +109,14 @@ def test_a_broken_conversation_is_refused_by_the_check(kind: str) -> None:
         "anthropic": [
             *messages,
             {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "x", "content": "y"}]},
+        ],
+        "bedrock": [
+            *messages,
+            {"role": "user", "content": [{"toolResult": {"toolUseId": "x", "content": [{"text": "y"}]}}]},
+        ],
+        "gemini": [
+            *messages,
+            {"role": "user", "parts": [{"functionResponse": {"id": "x", "name": "f", "response": {"output": "y"}}}]},
         ],
     }[kind]
     assert problem(kind, broken)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
 
-KINDS = ("openai", "responses", "anthropic", "langchain")
+KINDS = ("openai", "responses", "anthropic", "bedrock", "gemini", "langchain")
 IMAGE = "iVBORw0KGgo="
 
 
@@ -36,7 +37,8 @@ class Turn:
 
 def rendered(kind: str, turns: Sequence[Turn]) -> list[Any]:
     """Return the turns as messages of that kind."""
-    return {"openai": _openai, "responses": _responses, "anthropic": _anthropic, "langchain": _langchain}[kind](turns)
+    renderers = {"openai": _openai, "responses": _responses, "anthropic": _anthropic, "langchain": _langchain}
+    return (renderers | {"bedrock": _bedrock, "gemini": _gemini})[kind](turns)
 
 
 def _openai(turns: Sequence[Turn]) -> list[Any]:
@@ -84,30 +86,79 @@ def _responses(turns: Sequence[Turn]) -> list[Any]:
     return items
 
 
-def _anthropic(turns: Sequence[Turn]) -> list[Any]:
+def _alternating(
+    turns: Sequence[Turn],
+    text: Callable[[str], dict[str, Any]],
+    use: Callable[[Call], dict[str, Any]],
+    result: Callable[[Call], dict[str, Any]],
+    roles: tuple[str, str, str] = ("user", "assistant", "content"),
+) -> list[Any]:
+    """Return messages of the user and the agent by turns. Results are parts of the user's messages."""
+    user, agent, field_name = roles
     messages: list[Any] = []
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
 
     def add_message(role: str, parts: list[Any]) -> None:
         if messages and messages[-1]["role"] == role:
-            messages[-1]["content"] += parts
+            messages[-1][field_name] += parts
         elif parts:
-            messages.append({"role": role, "content": parts})
+            messages.append({"role": role, field_name: parts})
 
     for turn in turns:
         if turn.user or not messages:
-            add_message("user", [{"type": "text", "text": turn.user or "Go on."}])
-        parts: list[Any] = [{"type": "text", "text": turn.agent}] if turn.agent else []
-        parts += [{"type": "tool_use", "id": c.id, "name": "search", "input": c.arguments} for c in turn.calls]
-        if messages[-1]["role"] == "assistant" and parts:
-            add_message("user", [{"type": "text", "text": "Go on."}])
-        add_message("assistant", parts)
-        results = [
-            {"type": "tool_result", "tool_use_id": c.id, "is_error": c.is_error, "content": _content(c, "text", image)}
-            for c in turn.calls
-        ]
-        add_message("user", results)
+            add_message(user, [text(turn.user or "Go on.")])
+        parts = [text(turn.agent)] if turn.agent else []
+        parts += [use(call) for call in turn.calls]
+        if messages[-1]["role"] == agent and parts:
+            add_message(user, [text("Go on.")])
+        add_message(agent, parts)
+        add_message(user, [result(call) for call in turn.calls])
     return messages
+
+
+def _anthropic(turns: Sequence[Turn]) -> list[Any]:
+    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": IMAGE}}
+    return _alternating(
+        turns,
+        lambda text: {"type": "text", "text": text},
+        lambda c: {"type": "tool_use", "id": c.id, "name": "search", "input": c.arguments},
+        lambda c: {
+            "type": "tool_result",
+            "tool_use_id": c.id,
+            "is_error": c.is_error,
+            "content": _content(c, "text", image),
+        },
+    )
+
+
+def _bedrock(turns: Sequence[Turn]) -> list[Any]:
+    def result(call: Call) -> dict[str, Any]:
+        content: list[Any] = [{"text": text} if call.is_plain else {"json": {"text": text}} for text in call.texts]
+        if call.with_image:
+            content.append({"image": {"format": "png", "source": {"bytes": base64.b64decode(IMAGE)}}})
+        status = "error" if call.is_error else "success"
+        return {"toolResult": {"toolUseId": call.id, "content": content, "status": status}}
+
+    return _alternating(
+        turns,
+        lambda text: {"text": text},
+        lambda c: {"toolUse": {"toolUseId": c.id, "name": "search", "input": c.arguments}},
+        result,
+    )
+
+
+def _gemini(turns: Sequence[Turn]) -> list[Any]:
+    def result(call: Call) -> dict[str, Any]:
+        value = call.texts[0] if len(call.texts) == 1 else [{"text": text} for text in call.texts]
+        response = {"error" if call.is_error else "output": value}
+        return {"functionResponse": {"id": call.id, "name": "search", "response": response}}
+
+    return _alternating(
+        turns,
+        lambda text: {"text": text},
+        lambda c: {"functionCall": {"id": c.id, "name": "search", "args": c.arguments}},
+        result,
+        ("user", "model", "parts"),
+    )
 
 
 def _langchain(turns: Sequence[Turn]) -> list[Any]:
@@ -135,7 +186,7 @@ def problem(kind: str, messages: Sequence[Any]) -> str:
     for index, message in enumerate(messages):
         role, calls, results = _parts(kind, message)
         if results:
-            if kind == "anthropic" and sorted(results) != sorted(pending):
+            if kind in ("anthropic", "bedrock", "gemini") and sorted(results) != sorted(pending):
                 return f"{index}: results {results} for calls {pending}"
             for call_id in results:
                 if call_id not in pending:
@@ -152,6 +203,8 @@ def _parts(kind: str, message: Any) -> tuple[str, list[str], list[str]]:
     if kind == "langchain":
         results = [message.tool_call_id] if message.type == "tool" else []
         return message.type, [call["id"] for call in getattr(message, "tool_calls", [])], results
+    if kind in ("bedrock", "gemini"):
+        return _parts_by_name(message)
     content = message["content"]
     if kind == "anthropic":
         assert all(part.get("text", "x") for part in content), "an empty text part"
@@ -160,6 +213,21 @@ def _parts(kind: str, message: Any) -> tuple[str, list[str], list[str]]:
     calls = [call["id"] for call in message.get("tool_calls", ())]
     assert content is not None or calls
     return message["role"], calls, [message["tool_call_id"]] if message["role"] == "tool" else []
+
+
+def _parts_by_name(message: Any) -> tuple[str, list[str], list[str]]:
+    """Return the role and the ids of a message whose parts have one member, which names their type."""
+    parts = message.get("content") or message["parts"]
+    assert parts, "a message without parts"
+    assert all(part.get("text", "x") for part in parts), "an empty text part"
+    calls = [part["toolUse"]["toolUseId"] for part in parts if "toolUse" in part]
+    calls += [part["functionCall"]["id"] for part in parts if "functionCall" in part]
+    results = [part["toolResult"] for part in parts if "toolResult" in part]
+    assert all(result["content"] for result in results), "a result without content"
+    responses = [part["functionResponse"] for part in parts if "functionResponse" in part]
+    assert all(isinstance(response["response"], dict) for response in responses), "a response that is no object"
+    ids = [result["toolUseId"] for result in results] + [response["id"] for response in responses]
+    return message["role"], calls, ids
 
 
 def _problem_of_items(items: Sequence[Any]) -> str:
