@@ -18,9 +18,9 @@ import tempfile
 import time
 from pathlib import Path
 
+from context_agent.budget import Budget
 from context_agent.harness.profile import named_profile
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.pruning.budget import Budget
 from context_agent.retrieval.loaders import load
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert

@@ -35,7 +35,7 @@ from context_agent.eval.statistics import Figure
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.language_fit import language_warning
 from context_agent.retrieval.memory import MemoryCorpus
-from context_agent.text.identification import identify, language_of
+from context_agent.text.language_identification import identify, language_of
 from context_agent.text.languages import ENGLISH, LANGUAGES
 from context_agent.types import Document, Question
 

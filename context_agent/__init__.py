@@ -17,13 +17,13 @@ from context_agent.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from context_agent.agent import Progress, SearchAgent, SearchResult
+    from context_agent.budget import Budget
     from context_agent.errors import ContextAgentError
     from context_agent.harness.episode import Episode, Limits, StopReason
     from context_agent.harness.profile import Profile
     from context_agent.harness.trajectory import Trajectory
     from context_agent.policies.bridge import BridgePolicy
     from context_agent.policies.scripted import ScriptedPolicy
-    from context_agent.pruning.budget import Budget
     from context_agent.pruning.view import View
     from context_agent.retrieval.chroma.corpus import ChromaCorpus
     from context_agent.retrieval.chroma.indexing import index_documents
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _HOME = {
     "Action": "types",
     "BridgePolicy": "policies.bridge",
-    "Budget": "pruning.budget",
+    "Budget": "budget",
     "ChromaCorpus": "retrieval.chroma.corpus",
     "Chunk": "types",
     "ContextAgentError": "errors",

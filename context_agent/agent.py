@@ -24,10 +24,15 @@ from context_agent._support.arguments import (
 )
 from context_agent._support.event_loops import context_blocking, running_loop
 from context_agent._support.thread_pool import ThreadPool
+from context_agent.budget import Budget
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import EpisodeRequest, Limits, Listener, Observer, StopReason
-from context_agent.harness.episode_run import (
+from context_agent.harness.policy import Policy
+from context_agent.harness.profile import Profile, default, named_profile
+from context_agent.harness.ranking import fuse, pool
+from context_agent.harness.rendering import Renderer
+from context_agent.harness.runs import (
     EpisodeExtension,
     EpisodeFactory,
     EpisodeRun,
@@ -35,12 +40,7 @@ from context_agent.harness.episode_run import (
     begin_all,
     drive_all,
 )
-from context_agent.harness.policy import Policy
-from context_agent.harness.profile import Profile, default, named_profile
-from context_agent.harness.ranking import fuse, pool
-from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Trajectory
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View
 from context_agent.retrieval.corpus import Corpus, LimitedCorpus, check_question
 from context_agent.retrieval.filters import Where

@@ -22,7 +22,7 @@ from typing import Any, Literal
 import httpx
 
 from context_agent._support.credentials import ANTHROPIC, OPENAI, key_variable
-from context_agent._support.http import API_KEY_ENV, BASE_URL, policy_address
+from context_agent._support.http_client import API_KEY_ENV, BASE_URL, policy_address
 from context_agent.errors import ConfigError, DataError, PolicyError
 from context_agent.policies.chat.anthropic import AnthropicPolicy
 from context_agent.policies.chat.policy import ChatPolicy

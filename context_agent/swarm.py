@@ -24,15 +24,15 @@ from importlib.resources import files
 from itertools import chain, zip_longest
 
 from context_agent._support.arguments import real_number, require_members, whole_number
+from context_agent.budget import MIN_RESERVES, Budget
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.episode import EpisodeRequest, StopReason
-from context_agent.harness.episode_run import EpisodeFactory, EpisodeRun, adjusted
 from context_agent.harness.policy import Actor, Policy, SwarmPlayer
 from context_agent.harness.profile import Profile
 from context_agent.harness.ranking import fuse
+from context_agent.harness.runs import EpisodeFactory, EpisodeRun, adjusted
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
-from context_agent.pruning.budget import MIN_RESERVES, Budget
 from context_agent.pruning.view import Block, Event, Source, SubAgentRecord, ToolResult, View
 from context_agent.text.counts import counted
 from context_agent.text.markers import escaped_line

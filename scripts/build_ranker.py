@@ -42,6 +42,7 @@ from numpy.typing import NDArray
 
 from context_agent._support.onnx import OnnxModel
 from context_agent._support.shipped_models import READER_FORMAT, TOKENIZER_FILE
+from context_agent.budget import Budget
 from context_agent.eval.probabilities import expected_calibration_error, roc_auc
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
@@ -70,7 +71,6 @@ from context_agent.policies.bridge.score_calibration import (
     sigmoid,
     stopping_features,
 )
-from context_agent.pruning.budget import Budget
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.embedders import load_embedder

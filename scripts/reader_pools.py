@@ -19,12 +19,12 @@ from pathlib import Path
 import numpy as np
 
 from context_agent._support.question_files import load_questions
+from context_agent.budget import Budget
 from context_agent.harness.profile import default
 from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy
 from context_agent.policies.bridge.candidates import AnalyzedPassage, AnalyzedQuestion, WordWeights, analyze_question
 from context_agent.policies.bridge.reader import ReaderInput
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.reading import EVIDENCE
 from context_agent.retrieval.chunker import DEFAULT_CHUNK_TOKENS, chunk_document
 from context_agent.retrieval.embedders import Embedder

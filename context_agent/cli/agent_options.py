@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from context_agent.budget import WINDOW
 from context_agent.cli.parameters import (
     COUNT,
     EXISTING_FILE,
@@ -24,7 +25,6 @@ from context_agent.cli.parameters import (
 )
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import PROFILE_NAMES
-from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
     from context_agent.agent import SearchAgent

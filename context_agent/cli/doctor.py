@@ -18,12 +18,12 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from context_agent.budget import WINDOW
 from context_agent.cli import output
 from context_agent.cli.agent_options import ServerOptions
 from context_agent.cli.index_options import INDEX_FOLDER, CorpusOptions
 from context_agent.cli.parameters import CommonOptions, essential, options_in
 from context_agent.errors import reason_of
-from context_agent.pruning.budget import WINDOW
 
 DISTRIBUTION = "context-agent"
 LEAST_FREE = 1 << 30
@@ -118,7 +118,7 @@ def _served(server: ServerCheckOptions) -> Iterator[InstallationCheck]:
     address = from_environment({name: value for name, value in flags.items() if value is not None})
     if not {"base_url", "model"} & set(address):
         return
-    from context_agent._support.http import API_KEY_ENV, BASE_URL
+    from context_agent._support.http_client import API_KEY_ENV, BASE_URL
     from context_agent.policies.chat.probe import inspect_server
 
     findings = inspect_server(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from context_agent.budget import WINDOW
 from context_agent.cli import output
 from context_agent.cli.agent_options import ChatModelOptions
 from context_agent.cli.index_options import CorpusOptions
@@ -34,7 +35,6 @@ from context_agent.cli.parameters import (
 )
 from context_agent.cli.worker_options import ProcessesOption, RayOption, worker_pool
 from context_agent.errors import ConfigError
-from context_agent.pruning.budget import WINDOW
 
 if TYPE_CHECKING:
     from context_agent._support.worker_pool import CallParent

@@ -16,10 +16,10 @@ from rich.live import Live
 from rich.text import Text
 
 from context_agent.agent import Progress
+from context_agent.budget import Budget, Tier
 from context_agent.cli.output import one_line
 from context_agent.harness.episode import StopReason
 from context_agent.harness.tools import SPAWN
-from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.view import (
     Block,
     Editable,

@@ -22,6 +22,7 @@ from typing import Any
 
 from context_agent._support.atomic_files import replace_file
 from context_agent._support.worker_pool import Machines
+from context_agent.budget import WINDOW, Budget
 from context_agent.errors import DataError
 from context_agent.eval.aggregate import summarize
 from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_corpus
@@ -46,7 +47,6 @@ from context_agent.harness.episode import Limits
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile
 from context_agent.policies.bridge import BridgePolicy, Effort
-from context_agent.pruning.budget import WINDOW, Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.version import __version__
 

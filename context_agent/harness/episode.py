@@ -26,6 +26,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 
 from context_agent._support.arguments import real_number, whole_number
+from context_agent.budget import Budget
 from context_agent.errors import BudgetError, ConfigError, EpisodeError
 from context_agent.harness.action_text import action_text, ranking_of
 from context_agent.harness.policy import Assessment, Instructions
@@ -35,7 +36,6 @@ from context_agent.harness.rendering import Renderer
 from context_agent.harness.tools.executor import ToolExecutor
 from context_agent.harness.tools.tool import ReadContext, SubAgents
 from context_agent.harness.trajectory import Header, Trajectory
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     NO_EDIT,
     ActionTaken,

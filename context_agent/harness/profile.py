@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from context_agent._support.arguments import whole_number
+from context_agent.budget import RESERVE, WINDOW, Budget
 from context_agent.errors import ConfigError, reason_of
-from context_agent.pruning.budget import RESERVE, WINDOW, Budget
 
 SUMMARIZE = "summarize_context"
 """The tool that replaces chunks with a summary. Only profiles that list it have it."""

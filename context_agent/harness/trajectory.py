@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from context_agent.budget import Budget
 from context_agent.errors import TrajectoryError
 from context_agent.harness.profile import Profile
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,
     Block,

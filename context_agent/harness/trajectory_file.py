@@ -15,10 +15,10 @@ from typing import Any
 from context_agent._support.atomic_files import naming_disk_errors, replace_file
 from context_agent._support.private_files import open_private, private_folder
 from context_agent._support.small_files import parse_json, read_bytes
+from context_agent.budget import Budget
 from context_agent.errors import TrajectoryError, reason_of
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import TRAJECTORY_SCHEMA, Header, Trajectory
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,
     Block,

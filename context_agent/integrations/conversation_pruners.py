@@ -20,8 +20,8 @@ from typing import Any
 
 from context_agent._support.event_loops import acquire
 from context_agent.pruning.contents import MessageContent
-from context_agent.pruning.formats import read_content
 from context_agent.pruning.formats.marks import without_added_context
+from context_agent.pruning.formats.recognition import read_content
 from context_agent.pruning.messages import Transcript, checked_messages
 from context_agent.pruning.prices import Prices
 from context_agent.pruning.pruner import ContextPruner

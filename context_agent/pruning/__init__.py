@@ -9,7 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from context_agent.pruning.budget import Budget, Tier
+from context_agent.budget import Budget, Tier
 from context_agent.pruning.view import Block, Edit, EditCost, Role, Source, Text, View
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from context_agent.pruning.formats import read_content
 from context_agent.pruning.formats.fields import MOST_LEVELS, get_field
+from context_agent.pruning.formats.recognition import read_content
 
 CONVERSATION_PATHS: tuple[tuple[str, ...], ...] = (
     ("messages",),

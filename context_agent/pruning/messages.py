@@ -15,8 +15,8 @@ from typing import Any
 from context_agent.errors import ConfigError
 from context_agent.pruning.bundles import find_conversation
 from context_agent.pruning.contents import MessageContent, MessageKind, Path, ResultText, Section
-from context_agent.pruning.formats import read_content
 from context_agent.pruning.formats.marks import without_added_context
+from context_agent.pruning.formats.recognition import read_content
 from context_agent.pruning.pairing import paired
 
 SHORTEST_TASK = 4

@@ -26,7 +26,6 @@ from context_agent._support.arguments import items_of, require_callable, require
 from context_agent._support.suggest import suggestion
 from context_agent.errors import ConfigError
 from context_agent.pruning.adapted_reader import AdaptedReader
-from context_agent.pruning.budget import PruneBudget
 from context_agent.pruning.contents import PART_FORMS, MessageContent, Path, ResultText
 from context_agent.pruning.fitting import Choice, Fitting
 from context_agent.pruning.goal import COMPARED_STEPS, Goal
@@ -38,6 +37,7 @@ from context_agent.pruning.pruned_results import PrunedResults, digest
 from context_agent.pruning.pruned_texts import PrunedTexts
 from context_agent.pruning.relevance import JUDGES, READER_JUDGES, Judge, by_reading, custom, raised
 from context_agent.pruning.report import Confirm, Pruned, PruneReport, RemovedPassage, RestoredPassage
+from context_agent.pruning.result_budget import PruneBudget
 from context_agent.pruning.selection import Candidate, copies
 from context_agent.pruning.stubs import RequestedIds, looks_like_stub
 from context_agent.pruning.words import Scores

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
-from context_agent.pruning.budget import Budget, Tier
+from context_agent.budget import Budget, Tier
 from context_agent.types import Action, Hit, RankedDocument
 
 _LABEL = re.compile(r"#\d{1,9}\Z")

@@ -216,7 +216,7 @@ class HttpReranker:
             ConfigError: If the address cannot be used.
         """
         # The HTTP client takes a tenth of a second to import, and a search without this reranker does without it.
-        from context_agent._support.http import Endpoint
+        from context_agent._support.http_client import Endpoint
 
         self._endpoint = Endpoint(
             url,
@@ -248,7 +248,7 @@ class HttpReranker:
 
     def _post(self, body: Mapping[str, Any]) -> Events:
         from context_agent._support.credentials import rejected_key_hint
-        from context_agent._support.http import Refusal
+        from context_agent._support.http_client import Refusal
 
         try:
             return self._endpoint.post_sync("", body, lambda events: events)

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from context_agent.agent import SearchAgent, SearchResult
+from context_agent.budget import WINDOW
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.eval.gold import Gold, gold_of
 from context_agent.harness.episode import DEFAULT_K, Limits
 from context_agent.harness.policy import Policy
 from context_agent.harness.profile import Profile
 from context_agent.policies.bridge import BridgePolicy
-from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.task import Task
 

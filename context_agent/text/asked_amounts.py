@@ -7,7 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from context_agent.text.conversation import without_answers
-from context_agent.text.identification import languages_shown
+from context_agent.text.language_identification import languages_shown
 from context_agent.text.languages import ENGLISH
 from context_agent.text.normalization import plain
 from context_agent.text.quantities import Quantity, WrittenQuantity, count_dimension, written_quantities

@@ -22,10 +22,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, TypeAdapter
 
+from context_agent.budget import MIN_RESERVES, RESERVE, WINDOW, Budget
 from context_agent.errors import ConfigError
 from context_agent.harness.profile import named_profile
 from context_agent.policies.tokens.model_files import MAX_RANK
-from context_agent.pruning.budget import MIN_RESERVES, RESERVE, WINDOW, Budget
 from context_agent.retrieval.chroma import DEFAULT_COLLECTION
 from context_agent.swarm import MAX_BREADTH
 from context_agent.train.advantages import Baseline, BaselineMembers

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from context_agent._support import worker_pool
-from context_agent._support.http import Refusal
+from context_agent._support.http_client import Refusal
 from context_agent._support.worker_pool import JobLost, ThisMachine, WorkerPool
 from context_agent.errors import ConfigError, MissingExtraError
 from tests.support.pool_jobs import Opened

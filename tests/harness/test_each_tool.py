@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from context_agent import Document, MemoryCorpus
+from context_agent.budget import Budget
 from context_agent.harness.profile import Profile, context_1, default, summary
 from context_agent.harness.rendering import Renderer
 from context_agent.harness.tools import (
@@ -38,7 +39,6 @@ from context_agent.harness.tools.search import SearchArguments
 from context_agent.harness.tools.spawn import SpawnArguments
 from context_agent.harness.tools.summarize import SummarizeArguments
 from context_agent.harness.tools.tool import LISTED_IDS, EditContext, EditReply, ReadContext, ToolOutput
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import NO_EDIT, Block, Edit, Role, Source, Text, View
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.tokens import CharCounter

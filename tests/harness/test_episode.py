@@ -11,6 +11,7 @@ from itertools import pairwise
 import pytest
 
 from context_agent import Action, Episode, Limits, MemoryCorpus, View
+from context_agent.budget import Budget
 from context_agent.errors import BudgetError, ConfigError
 from context_agent.harness.episode import EpisodeRequest, Listener, StopReason
 from context_agent.harness.policy import Assessment, Instructions
@@ -18,7 +19,6 @@ from context_agent.harness.profile import default, lean
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
 from context_agent.harness.trajectory import Header
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,
     EpisodeEnded,

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from context_agent import Document, MemoryCorpus
+from context_agent.budget import Budget
 from context_agent.errors import CorpusError
 from context_agent.harness.profile import Profile, default
 from context_agent.harness.rendering import Renderer
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.executor import RefusedCall, ToolExecutor
 from context_agent.harness.tools.tool import ReadContext, ToolOutput
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Role, Source, SubAgentRecord, Text, View
 from context_agent.testing.embedders import HashEmbedder
 from context_agent.types import Chunk, Hit, ToolCall

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from context_agent import Budget, Episode, Limits, MemoryCorpus
+from context_agent.budget import Tier
 from context_agent.harness.episode import EpisodeRequest
 from context_agent.harness.profile import default
 from context_agent.harness.tools import SPAWN
 from context_agent.harness.tools.tool import ToolOutput
-from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Source, ToolResult
 from context_agent.testing.actions import call, search
 from context_agent.tokens import HarmonyCounter

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from context_agent import Document, Episode, Limits, MemoryCorpus
+from context_agent.budget import WINDOW
 from context_agent.harness.profile import Profile, default, lean
 from context_agent.harness.rendering import Renderer
-from context_agent.pruning.budget import WINDOW
 from context_agent.testing.actions import prune, rank, restore, search
 from context_agent.tokens import HarmonyCounter
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_agent.budget import Budget
 from context_agent.harness.ranking import Ranking, fallback_ranking, fuse, resolve, with_shown_documents
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Source, View
 from context_agent.types import Chunk, Hit, RankedDocument, RankedId
 

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from context_agent import Action, Document, Episode, MemoryCorpus
+from context_agent.budget import Budget
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.episode import EpisodeRequest
 from context_agent.harness.profile import context_1, default, named_profile, summary
 from context_agent.harness.tools import SPAWN, ToolCallError, check_call, flatten_calls, schemas
 from context_agent.harness.tools.prune import PruneArguments
 from context_agent.harness.tools.tool import ToolOutput
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Block, Role, Source, SubAgentRecord, ToolResult
 from context_agent.retrieval.engines.corpus import EngineCorpus
 from context_agent.testing.actions import call, prune, search, summarize

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from context_agent.budget import Budget, Tier
 from context_agent.errors import ConfigError
 from context_agent.policies.controlled import strategy
-from context_agent.pruning.budget import Budget, Tier
 from context_agent.pruning.view import (
     Block,
     Edit,

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from context_agent import MemoryCorpus
+from context_agent.budget import Budget
 from context_agent.errors import DataError
 from context_agent.harness.profile import default
-from context_agent.pruning.budget import Budget
 from context_agent.synth_data.demonstrations.experts import oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.player import DemonstrationSettings

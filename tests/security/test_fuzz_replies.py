@@ -9,7 +9,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from context_agent._support.http import MalformedResponse
+from context_agent._support.http_client import MalformedResponse
 from context_agent.errors import PolicyError
 from context_agent.harness.action_text import MAX_RANKED, parse_ranking
 from context_agent.harness.episode import Episode

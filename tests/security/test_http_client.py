@@ -21,8 +21,8 @@ import httpx
 import pytest
 
 from context_agent import SearchAgent
-from context_agent._support.http import BASE_URL, Endpoint, Events, Refusal
 from context_agent._support.http_body import LIMIT_VARIABLE
+from context_agent._support.http_client import BASE_URL, Endpoint, Events, Refusal
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError, PolicyError, RerankerError, ServerError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy

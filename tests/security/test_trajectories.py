@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from context_agent.budget import Budget
 from context_agent.cli import app
 from context_agent.errors import TrajectoryError
 from context_agent.harness import trajectory_file
@@ -17,7 +18,6 @@ from context_agent.harness.profile import default
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import MAX_RECORD_SIZE, from_lines, read, to_lines
 from context_agent.harness.trajectory_folder import read_all
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import (
     ActionTaken,
     Block,

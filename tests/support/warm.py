@@ -6,7 +6,7 @@ This takes a second of the processor: a vocabulary of tokens, a model of languag
 from context_agent._support.shipped_models import shipped_minilm, shipped_reader
 from context_agent._support.token_table import load_weights
 from context_agent.policies.bridge.policy import BridgePolicy
-from context_agent.text.identification import language_of
+from context_agent.text.language_identification import language_of
 from context_agent.text.languages import ENGLISH
 from context_agent.tokens import HarmonyCounter
 

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from context_agent import Action, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, SearchResult, ToolCall
+from context_agent.budget import Tier
 from context_agent.errors import ConfigError, CorpusError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import EpisodeRequest
-from context_agent.harness.episode_run import EpisodeFactory
 from context_agent.harness.ranking import fuse
 from context_agent.harness.rendering import Renderer
+from context_agent.harness.runs import EpisodeFactory
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.harness.trajectory_file import read
-from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, PromptShown, Source, SubAgentRecord, Text, ToolResult, View
 from context_agent.swarm import Fresh, Swarm, TurnOrder
 from context_agent.testing.actions import prune, rank, rank_all, restore, search

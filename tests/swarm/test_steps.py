@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from context_agent.budget import Budget
 from context_agent.harness.trajectory import Header, Trajectory, critical_steps
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, Event, SubAgentRecord, ToolResult
 from context_agent.types import Action
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from context_agent._support.http import Refusal
+from context_agent._support.http_client import Refusal
 from context_agent.errors import ConfigError, DataError, MissingExtraError
 from context_agent.testing import tiny_runs
 from context_agent.train.checkpoints import Checkpoints

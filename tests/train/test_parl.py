@@ -9,13 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context_agent import Action, SearchAgent, ToolCall
+from context_agent.budget import Budget
 from context_agent.errors import ConfigError
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens import TokenPolicy
 from context_agent.policies.tokens.engines import FakeEngine, SampleRequest
 from context_agent.policies.tokens.harmony import HarmonyRenderer
 from context_agent.policies.tokens.recorded_calls import calls
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, SubAgentRecord, ToolResult
 from context_agent.swarm import Swarm
 from context_agent.testing.actions import search

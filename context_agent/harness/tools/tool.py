@@ -16,9 +16,9 @@ from typing import Annotated, Any, Generic, Protocol, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from context_agent.budget import Budget
 from context_agent.harness.profile import Profile
 from context_agent.harness.rendering import Renderer
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Edit, Selection, Source, SubAgentRecord, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.filters import Where

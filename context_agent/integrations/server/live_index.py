@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from context_agent.agent import SearchAgent
+from context_agent.budget import Budget
 from context_agent.errors import ContextAgentError
 from context_agent.harness.policy import Policy
 from context_agent.integrations.server.errors import index_problem
 from context_agent.integrations.server.logs import log
-from context_agent.pruning.budget import Budget
 from context_agent.retrieval.chroma.database import EmptyCollectionError
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.empty_corpus import EmptyCorpus

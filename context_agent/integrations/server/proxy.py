@@ -27,7 +27,7 @@ from context_agent._support.bound_thinking import REFUSED_THINKING
 from context_agent._support.credentials import checked_address
 from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
-from context_agent._support.http import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, tls_context
+from context_agent._support.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, tls_context
 from context_agent._support.unread_bytes import close_unread
 from context_agent.errors import ConfigError, reason_of
 from context_agent.integrations.conversation_pruners import ConversationPruners

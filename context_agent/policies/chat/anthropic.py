@@ -18,7 +18,7 @@ from typing import Any
 
 from context_agent._support.bound_thinking import DROP_THINKING_BETA, binds_thinking, fields_to_drop_thinking
 from context_agent._support.credentials import ANTHROPIC
-from context_agent._support.http import Events
+from context_agent._support.http_client import Events
 from context_agent.harness.profile import Profile
 from context_agent.policies.chat.anthropic_replies import chat_completion, kept_blocks, whole_message
 from context_agent.policies.chat.anthropic_requests import prompt_fields, sampling_fields

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from context_agent._support.http import Events, MalformedResponse
+from context_agent._support.http_client import Events, MalformedResponse
 from context_agent.policies.chat.replies import without_surrogates
 
 THINKING = frozenset({"thinking", "redacted_thinking"})

@@ -18,7 +18,7 @@ from typing import Any, Literal
 
 from context_agent._support.arguments import real_number, require_type, whole_number
 from context_agent._support.credentials import OPENAI
-from context_agent._support.http import API_KEY_ENV, BASE_URL, Endpoint, Events, Refusal, policy_address
+from context_agent._support.http_client import API_KEY_ENV, BASE_URL, Endpoint, Events, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError, ServerError
 from context_agent.harness.action_text import parse_ranking
 from context_agent.harness.profile import Profile

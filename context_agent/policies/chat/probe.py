@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
-from context_agent._support.http import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
+from context_agent._support.http_client import API_KEY_ENV, Endpoint, Events, Refusal, policy_address
+from context_agent.budget import WINDOW
 from context_agent.errors import ServerError, single_stops
 from context_agent.harness.action_text import compact
 from context_agent.policies.chat.refusals import (
@@ -27,7 +28,6 @@ from context_agent.policies.chat.refusals import (
     unknown_model_message,
 )
 from context_agent.policies.chat.replies import MOST_TOKENS, Reply, listed_models, read_reply
-from context_agent.pruning.budget import WINDOW
 
 LENGTH_FIELDS = ("max_model_len", "context_length", "context_window", "max_context_length", "n_ctx")
 """Fields in which servers report a model's context: vLLM and SGLang, OpenRouter and Ollama, Groq, LM Studio, llama.cpp.

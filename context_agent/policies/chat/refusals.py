@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 
 from context_agent._support.credentials import read_key
-from context_agent._support.http import Refusal
+from context_agent._support.http_client import Refusal
 from context_agent._support.suggest import closest, listed
 from context_agent.policies.chat.replies import LENGTH_FIELDS, REASONING_FIELDS
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
-from context_agent._support.http import MalformedResponse
+from context_agent._support.http_client import MalformedResponse
 from context_agent.harness.tools import MAX_ARGUMENT_CHARACTERS, MAX_CALLS, bounded_calls
 from context_agent.text.normalization import well_formed
 from context_agent.types import ToolCall

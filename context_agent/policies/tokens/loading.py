@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from context_agent._support.http import API_KEY_ENV, BASE_URL
+from context_agent._support.http_client import API_KEY_ENV, BASE_URL
 from context_agent.errors import ConfigError, MissingExtraError, reason_of
 from context_agent.policies.tokens.harmony import HarmonyRenderer, harmony_renderer
 from context_agent.policies.tokens.model_files import LOADING_ERRORS, check_model

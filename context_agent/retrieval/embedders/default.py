@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from context_agent.retrieval.embedders import MINILM, STATIC, load_embedder
-from context_agent.text.identification import identify
+from context_agent.text.language_identification import identify
 from context_agent.text.languages import ENGLISH
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from context_agent._support.credentials import rejected_key_hint
-from context_agent._support.http import Endpoint, Events, Refusal
+from context_agent._support.http_client import Endpoint, Events, Refusal
 from context_agent.errors import EmbedderError, ServerError
 from context_agent.retrieval.embedders import Vectors, embed_filled, unit_rows
 

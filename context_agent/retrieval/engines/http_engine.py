@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from context_agent._support.credentials import checked_address
-from context_agent._support.http import Endpoint
+from context_agent._support.http_client import Endpoint
 from context_agent.errors import ConfigError, CorpusError, ServerError
 from context_agent.text.normalization import well_formed
 

@@ -36,8 +36,8 @@ from context_agent.errors import CorpusCorruptError
 from context_agent.retrieval.filters import Where
 from context_agent.retrieval.index.analysis import TOKENIZER_NAME, analyzer, term_splitter, word_forms, word_splitter
 from context_agent.retrieval.retriever import SPARSE
-from context_agent.text.identification import identify, language_of, languages_shown
 from context_agent.text.identifiers import asked_identifiers, identifiers
+from context_agent.text.language_identification import identify, language_of, languages_shown
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, require_language
 from context_agent.text.normalization import well_formed, with_plain_numbers
 from context_agent.text.record_fields import short_fields

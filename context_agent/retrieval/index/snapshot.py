@@ -30,7 +30,7 @@ from context_agent.retrieval.index.bm25 import ANALYZER_VERSION, Bm25Index
 from context_agent.retrieval.index.dense import VectorTable
 from context_agent.retrieval.index.rows import ChunkOfRecord, PositionOf, SegmentRows
 from context_agent.retrieval.index.segments import MAX_DIMENSION, SnapshotRow, load_segment
-from context_agent.text.identification import SAMPLE
+from context_agent.text.language_identification import SAMPLE
 
 SNAPSHOT_VERSION = f"3.{ANALYZER_VERSION}"
 """The version of the files. A snapshot of another version is not opened, but rebuilt from the collection."""

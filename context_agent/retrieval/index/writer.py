@@ -41,7 +41,7 @@ from context_agent.retrieval.index.vector_graph import (
     graphs_available,
     write_graph,
 )
-from context_agent.text.identification import identify
+from context_agent.text.language_identification import identify
 
 IDENTIFICATION_TEXTS = 2_000
 """The number of texts from which the language of most texts in a new snapshot is identified. BM25 waits for them."""

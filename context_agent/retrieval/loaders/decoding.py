@@ -27,7 +27,7 @@ from typing import BinaryIO
 
 from context_agent.errors import DataError
 from context_agent.text.counts import counted
-from context_agent.text.identification import code_of_language
+from context_agent.text.language_identification import code_of_language
 
 BLOCK_BYTES = 2**20
 """The number of bytes read at a time."""

@@ -14,12 +14,12 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from context_agent.budget import Tier
 from context_agent.errors import ConfigError
 from context_agent.eval.gold import Gold
 from context_agent.harness.policy import Actor, Instructions, PartialRanker, Policy
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import EDITS
-from context_agent.pruning.budget import Tier
 from context_agent.pruning.view import Block, View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.stages import off_loop

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from context_agent.agent import SearchAgent, SearchResult
+from context_agent.budget import Budget
 from context_agent.errors import BudgetError, ConfigError, PolicyError, TrajectoryError
 from context_agent.eval.gold import CorpusLookup, Gold, gold_of
 from context_agent.eval.scoring import failure_reason, score
@@ -19,7 +20,6 @@ from context_agent.harness.profile import Profile, default
 from context_agent.harness.tools import flatten_calls
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import write
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import ActionTaken, EditApplied
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data import stages

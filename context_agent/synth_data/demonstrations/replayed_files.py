@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from context_agent.errors import ConfigError, DataError, TrajectoryError
-from context_agent.eval.replay_check import Cause, Difference, rerun
+from context_agent.eval.rerun import Cause, Difference, rerun
 from context_agent.harness.profile import Profile
 from context_agent.harness.trajectory import Trajectory
 from context_agent.harness.trajectory_file import read
@@ -22,7 +22,7 @@ from context_agent.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class ReplaySettings:
-    """The settings of the comparison with a record. `eval.replay_check.rerun` describes them."""
+    """The settings of the comparison with a record. `eval.rerun.rerun` describes them."""
 
     counter: TokenCounter | None = None
     profile: Profile | None = None

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from context_agent.agent import SearchAgent
+from context_agent.budget import WINDOW
 from context_agent.errors import PolicyError
 from context_agent.harness.episode import Limits
 from context_agent.harness.profile import default
-from context_agent.pruning.budget import WINDOW
 from context_agent.retrieval.corpus import Corpus
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.synth_data.llm_stages.model import Check, FormT, StructuredModel

@@ -13,8 +13,8 @@ from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from context_agent._support.http import Refusal
 from context_agent._support.http_body import Events
+from context_agent._support.http_client import Refusal
 from context_agent._support.validation import explain
 from context_agent._support.worker_pool import CallParent
 from context_agent.errors import ConfigError, PolicyError, ServerError

@@ -18,8 +18,8 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from context_agent._support.event_loops import BACKGROUND
-from context_agent._support.http import Endpoint, Refusal
 from context_agent._support.http_body import Events
+from context_agent._support.http_client import Endpoint, Refusal
 from context_agent._support.journal import AppendLog
 from context_agent._support.worker_pool import CallParent
 from context_agent.errors import DataError, ServerError

@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from context_agent.budget import Budget
 from context_agent.errors import DataError
 from context_agent.harness.profile import default
 from context_agent.harness.rendering import Renderer
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import Floats, document_rows
 from context_agent.policies.bridge.score_calibration import ScoreCalibration, log_odds
-from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.train.bridge.episodes import BridgeSource, OnBridgeProgress, fold_of, play

@@ -10,6 +10,7 @@ from zlib import crc32
 import numpy as np
 
 from context_agent._support.onnx import PairModel
+from context_agent.budget import Budget
 from context_agent.errors import DataError
 from context_agent.harness.episode import Episode
 from context_agent.harness.profile import default
@@ -20,7 +21,6 @@ from context_agent.policies.bridge.candidates import Floats
 from context_agent.policies.bridge.networks import INPUTS
 from context_agent.policies.bridge.reader import Readings, read_odds, reading_features
 from context_agent.policies.bridge.relevance import RelevanceJudgment
-from context_agent.pruning.budget import Budget
 from context_agent.retrieval.corpus import Corpus
 from context_agent.tokens import HarmonyCounter
 from context_agent.types import Question

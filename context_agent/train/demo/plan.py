@@ -14,8 +14,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from context_agent.budget import MIN_RESERVES
 from context_agent.errors import ConfigError
-from context_agent.pruning.budget import MIN_RESERVES
 from context_agent.train.config import EpisodeConfig, ModelConfig, RunConfig
 from context_agent.train.demo.material import DemoMaterial
 from context_agent.train.rewards import RewardConfig

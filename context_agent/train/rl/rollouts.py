@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeGuard
 
 from context_agent.agent import SearchAgent
+from context_agent.budget import Budget
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.engines import BatchingEngine
-from context_agent.pruning.budget import Budget
 from context_agent.train.batches import WeightedRow
 from context_agent.train.config import RolloutConfig
 from context_agent.train.curriculum import Curriculum

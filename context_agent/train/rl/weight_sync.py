@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from context_agent._support.http import Endpoint, Refusal, policy_address
+from context_agent._support.http_client import Endpoint, Refusal, policy_address
 from context_agent.errors import ConfigError, PolicyError, ServerError, reason_of
 from context_agent.policies.tokens.engines.transformers import TransformersEngine
 from context_agent.policies.tokens.engines.vllm import VllmEngine

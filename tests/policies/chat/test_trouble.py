@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from context_agent import Limits, SearchAgent
-from context_agent._support.http import FIRST_CONTACT_RETRIES, retry_after
+from context_agent._support.http_client import FIRST_CONTACT_RETRIES, retry_after
 from context_agent.errors import PolicyError
 from context_agent.policies.chat.policy import NUDGE, ChatPolicy
 from context_agent.policies.chat.scripted_server import ScriptedAnswer, fails, says

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from context_agent.pruning.formats import read_content
+from context_agent.pruning.formats.recognition import read_content
 from context_agent.pruning.messages import Transcript
 from tests.support.conversations import rendered
 from tests.support.framework_conversations import FRAMEWORKS

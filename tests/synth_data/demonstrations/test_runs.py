@@ -19,15 +19,15 @@ from pathlib import Path
 import pytest
 
 from context_agent import Action, Document, MemoryCorpus, RankedId, ScriptedPolicy, SearchAgent
+from context_agent.budget import Budget
 from context_agent.errors import ConfigError, DataError, PolicyError
-from context_agent.eval.replay_check import Cause
+from context_agent.eval.rerun import Cause
 from context_agent.harness.profile import default
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
 from context_agent.policies.chat.scripted_server import fails, rank_seen, says
 from context_agent.policies.scripted import rank_view
 from context_agent.policies.tokens.harmony import HarmonyRenderer
-from context_agent.pruning.budget import Budget
 from context_agent.synth_data.demonstrations.experts import instructed_expert, oracle_expert
 from context_agent.synth_data.demonstrations.filters import DemonstrationFilters
 from context_agent.synth_data.demonstrations.player import DemonstrationSettings, file_name

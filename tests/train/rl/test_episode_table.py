@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from context_agent.budget import Budget
 from context_agent.harness.trajectory import Header, Trajectory
-from context_agent.pruning.budget import Budget
 from context_agent.train.advantages import EpisodeAdvantages
 from context_agent.train.metrics_log import MetricsLog, read_metrics
 from context_agent.train.outcome import Ending, EpisodeOutcome

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from context_agent._support.http import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
+from context_agent._support.http_client import API_KEY_ENV, Endpoint, Events, MalformedResponse, policy_address
 from context_agent.errors import PolicyError, ServerError
 from context_agent.policies.tokens.engines import Finish, Sample, SampleRequest, Score
 from context_agent.policies.tokens.routed_experts import Experts, pack

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from context_agent._support import journal as journal_module
+from context_agent.budget import Budget
 from context_agent.errors import ConfigError, DataError
 from context_agent.harness.profile import default
 from context_agent.harness.trajectory import Header, Trajectory
 from context_agent.policies.tokens.engines import Finish, Sample
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import EpisodeEnded
 from context_agent.train.experimental.async_rollouts.rollout_log import (
     ConsumedGroups,

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from context_agent import Action, Budget, Document, Limits, MemoryCorpus, ScriptedPolicy, SearchAgent, Trajectory
-from context_agent.eval.replay_check import Cause, Difference, rerun, source_of
+from context_agent.eval.rerun import Cause, Difference, rerun, source_of
 from context_agent.pruning.view import ActionTaken, Block, ToolResult, TurnClosed
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents

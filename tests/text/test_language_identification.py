@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.text import identification
-from context_agent.text.identification import _MARKERS, identify, language_of
+from context_agent.text import language_identification
+from context_agent.text.language_identification import _MARKERS, identify, language_of
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, UNIDENTIFIED
 from tests.support.human_rights import TEXTS
 
@@ -37,7 +37,7 @@ def test_texts_that_cannot_change_the_result_need_no_model(monkeypatch: pytest.M
     def refuse() -> None:
         raise AssertionError("the model is loaded")
 
-    monkeypatch.setattr(identification, "_identifier", refuse)
+    monkeypatch.setattr(language_identification, "_identifier", refuse)
     assert identify(texts) == ENGLISH
     with pytest.raises(AssertionError, match="loaded"):
         identify([*texts, TABLE])
@@ -51,7 +51,7 @@ def test_a_full_folder_of_temporary_files_is_named(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr("py3langid.langid.LanguageIdentifier.from_model_file", fail)
     with pytest.raises(OSError, match="No space left") as told:
-        identification._identifier.__wrapped__()
+        language_identification._identifier.__wrapped__()
     assert told.value.filename == tempfile.gettempdir()
 
 

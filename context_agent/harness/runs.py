@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from context_agent.budget import Budget
 from context_agent.errors import ContextAgentError, CorpusError, EmbedderError, PolicyError, RerankerError
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.episode import Episode, EpisodeRequest, Limits, Listener, Observer, StopReason
@@ -22,7 +23,6 @@ from context_agent.harness.profile import Profile
 from context_agent.harness.rendering import Renderer
 from context_agent.harness.trajectory import Header
 from context_agent.harness.trajectory_file import TrajectoryWriter
-from context_agent.pruning.budget import Budget
 from context_agent.pruning.view import Event, View
 from context_agent.retrieval.corpus import Corpus
 
