@@ -28,9 +28,10 @@ from pathlib import PurePath
 from context_agent._support.arguments import require_type
 from context_agent.errors import DataError, MissingExtraError, reason_of
 from context_agent.retrieval.document_checks import with_storable_metadata
+from context_agent.retrieval.loaders.metadata import with_day
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.reader_choice import READERS, Reader, read_any
-from context_agent.retrieval.loaders.reading import LeftOutError, Reading, identifier, with_day
+from context_agent.retrieval.loaders.reading import LeftOutError, Reading, identifier
 from context_agent.retrieval.loaders.report import LoadReport, Notice, kind_of
 from context_agent.retrieval.loaders.sources import Readable, SourceFile, check_sources, expand, opened
 from context_agent.retrieval.loaders.unique_ids import UniqueIds

@@ -12,7 +12,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from context_agent._support.small_files import parse_toml
-from context_agent.retrieval.loaders.reading import Reading, metadata_value, storable
+from context_agent.retrieval.loaders.metadata import metadata_value
+from context_agent.retrieval.loaders.reading import Reading, storable
 from context_agent.types import MetadataValue
 
 LARGEST_FRONT = 16_384

@@ -25,8 +25,9 @@ from pathlib import PurePath
 from context_agent.errors import DataError, reason_of
 from context_agent.retrieval.loaders.decoding import decode, decoded_as, unix_lines
 from context_agent.retrieval.loaders.html_text import page_text
+from context_agent.retrieval.loaders.metadata import LARGEST_FIELD
 from context_agent.retrieval.loaders.quoted_replies import is_forward, without_blockquotes, without_quoted_replies
-from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, document, storable
+from context_agent.retrieval.loaders.reading import Reading, content, document, storable
 from context_agent.types import Document
 
 MOST_NAMES = 50

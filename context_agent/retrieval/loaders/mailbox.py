@@ -9,7 +9,8 @@ from hashlib import blake2b
 from context_agent.errors import DataError, reason_of
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES
 from context_agent.retrieval.loaders.mail import MOST_NAMES, MailMessage, field_names, parse_message
-from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, content, one_line, storable
+from context_agent.retrieval.loaders.metadata import LARGEST_FIELD
+from context_agent.retrieval.loaders.reading import Reading, content, one_line, storable
 from context_agent.types import Document, MetadataValue
 
 _BOUNDARY = re.compile(rb"From .*\d{1,2}:\d{2}.*\b\d{4}\b|From \S+@\S+")

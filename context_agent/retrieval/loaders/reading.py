@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import json
-import math
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import date, time
 from pathlib import PurePath
 from typing import BinaryIO
 from urllib.parse import quote
@@ -77,8 +74,6 @@ def identifier(path: str) -> str:
 
 SAVE_AGAIN = "If another program opens it, save it again there."
 """What to do about a damaged file of a packed format."""
-LARGEST_FIELD = 10_000
-"""Maximum number of characters of a metadata value."""
 LONGEST_TITLE = 1_000
 """Maximum number of characters of a title."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
@@ -87,50 +82,6 @@ _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 def storable(text: str) -> str:
     """Return the text with U+FFFD in place of each NUL and lone surrogate, which no database accepts."""
     return _UNSTORABLE.sub("\ufffd", text)
-
-
-def metadata_value(reading: Reading, key: str, value: object) -> MetadataValue | None:
-    """Return the value in a form that metadata accepts. If it is empty or too large, return None."""
-    if value is None or value == "" or (isinstance(value, float) and math.isnan(value)):
-        return None
-    if (isinstance(value, int) and -(2**63) <= value < 2**63) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, bytes):
-        reading.note_once(f"field {key[:50]!r} contains bytes, so it is left out of the metadata")
-        return None
-    text = storable(_as_text(value))
-    if len(text) <= LARGEST_FIELD:
-        return text
-    reading.note_once(
-        f"field {key[:50]!r} has values above {LARGEST_FIELD:,} characters, so they are left out of the metadata"
-    )
-    return None
-
-
-def with_day(metadata: Mapping[str, MetadataValue]) -> Mapping[str, MetadataValue]:
-    """Return the metadata with the day of its `date` as the number YYYYMMDD, unless it has a `day` already.
-
-    Filters compare numbers only, so without the day no filter could ask for a period. A `date` that is not in ISO 8601
-    gives no day.
-    """
-    stated = metadata.get("date")
-    if not isinstance(stated, str) or "day" in metadata:
-        return metadata
-    try:
-        day = date.fromisoformat(stated[:10])
-    except ValueError:
-        return metadata
-    return {**metadata, "day": day.year * 10_000 + day.month * 100 + day.day}
-
-
-def _as_text(value: object) -> str:
-    if isinstance(value, str):
-        return value
-    if isinstance(value, dict | list | tuple):
-        return json.dumps(value, ensure_ascii=False, default=_as_text)
-    if isinstance(value, date | time):  # `datetime` is a `date`
-        return value.isoformat()
-    return str(value)
 
 
 def content(reading: Reading) -> bytes:

@@ -22,9 +22,10 @@ from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import LONGEST_HEADING, marked_headings, shortened
 from context_agent.retrieval.loaders.html_text import page_text
 from context_agent.retrieval.loaders.json_outline import json_captions
+from context_agent.retrieval.loaders.metadata import LARGEST_FIELD, metadata_value
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.outlines import Lines, nested, text_captions
-from context_agent.retrieval.loaders.reading import LARGEST_FIELD, Reading, metadata_value, one_line, storable
+from context_agent.retrieval.loaders.reading import Reading, one_line, storable
 from context_agent.types import Caption, Document, MetadataValue
 
 ID_KEYS = ("id", "_id", "doc_id")

@@ -22,16 +22,9 @@ from xml.parsers.expat import ExpatError
 from context_agent.errors import DataError
 from context_agent.retrieval.loaders.decoding import BLOCK_BYTES, unix_lines
 from context_agent.retrieval.loaders.headings import marked_headings
+from context_agent.retrieval.loaders.metadata import LARGEST_FIELD
 from context_agent.retrieval.loaders.outlines import Lines, text_captions
-from context_agent.retrieval.loaders.reading import (
-    LARGEST_FIELD,
-    SAVE_AGAIN,
-    Reading,
-    document,
-    named,
-    one_line,
-    storable,
-)
+from context_agent.retrieval.loaders.reading import SAVE_AGAIN, Reading, document, named, one_line, storable
 from context_agent.retrieval.loaders.titles import meaningful_title, placed_title
 from context_agent.retrieval.loaders.unpacking import LARGEST_FILE, check_unpacked
 from context_agent.retrieval.loaders.xml_events import Event, Grammar, Kind, grammar, xml_events

@@ -16,8 +16,8 @@ from functools import partial
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, Readable, load
 from context_agent.retrieval.loaders.mail import MOST_NAMES
 from context_agent.retrieval.loaders.mailbox import message_digest, read_mail
+from context_agent.retrieval.loaders.metadata import with_day
 from context_agent.retrieval.loaders.reader_choice import Reader
-from context_agent.retrieval.loaders.reading import with_day
 from context_agent.synth_data.domains import Domain, TruthType
 from context_agent.types import Document, MetadataValue
 
