@@ -256,7 +256,7 @@ def _own_address(provider: Provider, agent: str) -> str:
     Raises:
         ConfigError: If a variable has an address that cannot be used.
     """
-    from context_agent.integrations.server.proxy import upstream_address
+    from context_agent.integrations.server.upstream import upstream_address
 
     is_goose = Path(agent).name == "goose" and bool(provider.goose)
     for name in (provider.goose, *provider.variables) if is_goose else provider.variables:

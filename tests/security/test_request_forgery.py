@@ -15,9 +15,9 @@ from context_agent import MemoryCorpus, SearchAgent
 from context_agent._support.credentials import checked_address
 from context_agent.errors import ConfigError, ContextAgentError, CorpusError
 from context_agent.integrations.mcp.serving import application
-from context_agent.integrations.server.proxy import upstream_address
 from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
+from context_agent.integrations.server.upstream import upstream_address
 from context_agent.retrieval.engines.corpus import EngineCorpus
 from context_agent.retrieval.engines.http_engine import HttpEngine
 from context_agent.retrieval.engines.mcp_engine import McpEngine

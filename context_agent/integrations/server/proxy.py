@@ -16,20 +16,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from http import HTTPStatus
-from importlib.util import find_spec
 from pathlib import Path
-from urllib.request import getproxies, proxy_bypass
 
 import httpx
 
-from context_agent._support.bound_thinking import REFUSED_THINKING
-from context_agent._support.credentials import checked_address
 from context_agent._support.event_loops import run_cancellable
 from context_agent._support.extras import extra
-from context_agent._support.http_client import CONNECT_SECONDS, KEEP_ALIVE_SECONDS, tls_context
-from context_agent._support.unread_bytes import close_unread
-from context_agent.errors import ConfigError, reason_of
+from context_agent.errors import reason_of
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.bodies import read_body
@@ -41,13 +34,7 @@ from context_agent.integrations.server.conversation_paths import (
 )
 from context_agent.integrations.server.disconnects import ClientGone, unless_gone
 from context_agent.integrations.server.errors import Problem, shutting_down
-from context_agent.integrations.server.headers import (
-    REPORT_HEADER,
-    RawHeaders,
-    invalid_answer,
-    request_headers,
-    response_headers,
-)
+from context_agent.integrations.server.headers import REPORT_HEADER
 from context_agent.integrations.server.health import HEALTH_PATH, health_answer
 from context_agent.integrations.server.logs import log
 from context_agent.integrations.server.middleware import (
@@ -64,6 +51,7 @@ from context_agent.integrations.server.request_targets import path_fault
 from context_agent.integrations.server.savings import SavingsReport, model_in_path
 from context_agent.integrations.server.service import LimitedService
 from context_agent.integrations.server.settings import Settings
+from context_agent.integrations.server.upstream import Upstream, UpstreamAnswer
 
 with extra("serve"):
     from starlette.applications import Starlette
@@ -76,8 +64,6 @@ with extra("serve"):
 
 MAX_BODY = 32_000_000
 """Bytes: the limit of Anthropic's API."""
-MAX_ERROR_BYTES = 65_536
-"""Bytes of an error in which the proxy looks for the reason."""
 PAUSE_SECONDS = 600.0
 """Seconds that a model may be silent."""
 REPORT_SECONDS = 60.0
@@ -154,40 +140,25 @@ class Proxy(LimitedService):
                 be used.
         """
         super().__init__(settings or Settings(max_body=MAX_BODY))
-        self._base = upstream_address(upstream)
-        self._web_proxy, self._tls = _environment_proxy(self._base), tls_context()
+        self._upstream = Upstream(upstream, connections=self.settings.concurrency, pause=pause)
         self._bodies = BodyPruner(pruners, self.settings.max_body, drop_thinking=drop_thinking)
-        self._timeout = {"connect": CONNECT_SECONDS, "read": pause, "write": pause}
-        self._transport: httpx.AsyncHTTPTransport | None = None
-        self._prefix = b""
         self.savings, self._report_file = savings or SavingsReport(), report_file
 
     @property
     def upstream(self) -> str:
         """The upstream's address."""
-        return str(self._base)
+        return str(self._upstream.url)
 
     @asynccontextmanager
     async def connected(self) -> AsyncIterator[None]:
         """Hold the connections to the upstream while the block runs."""
-        # A transport without a client: a client would keep cookies, and log addresses, which may hold a key.
-        self._prefix = _target_prefix(self._base, is_forwarded=self._web_proxy is not None)
-        async with httpx.AsyncHTTPTransport(
-            verify=self._tls,
-            limits=httpx.Limits(
-                max_connections=self.settings.concurrency,
-                max_keepalive_connections=self.settings.concurrency,
-                keepalive_expiry=KEEP_ALIVE_SECONDS,
-            ),
-            proxy=self._web_proxy,
-        ) as self._transport:
+        async with self._upstream.connected():
             writing = asyncio.create_task(self._keep_writing())
             try:
                 yield
             finally:
                 writing.cancel()
                 self._write_report()
-        self._transport = None
 
     async def show_health(self, request: Request) -> ASGIApp:
         """Return whether the proxy accepts requests. The upstream is not asked."""
@@ -222,7 +193,7 @@ class Proxy(LimitedService):
         body = await read_body(request, self.settings.max_body, request.state.held_body)
         field = conversation_field(request.scope["path"]) if request.method == "POST" else None
         if field is None or _is_signed(request.headers):
-            return await self._answer(request, partial(self._send, request, body))
+            return await self._answer(request, partial(self._upstream.send, request, body))
         return await self._answer(request, partial(self._prune_and_send, request, body, field))
 
     async def _answer(self, request: Request, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> ASGIApp:
@@ -253,7 +224,7 @@ class Proxy(LimitedService):
             self._bodies.prune,
             encodings=request.headers.get("content-encoding", ""),
             hint=_hint(request.headers),
-            api=caching_api(self._base.host, request.scope["path"]),
+            api=caching_api(self._upstream.url.host, request.scope["path"]),
             bedrock=bedrock_operation(request.scope["path"]),
         )
         caller = caller_of(request.headers, request.scope["query_string"])
@@ -264,7 +235,7 @@ class Proxy(LimitedService):
         try:
             answer = await self._send_pruned(request, body, pruned)
             is_changed = pruned.body is not body and not pruned.drops_thinking
-            if pruned.request is not None and is_changed and await self._is_refused(answer):
+            if pruned.request is not None and is_changed and await self._upstream.has_refused(answer):
                 self._bodies.note_refusal(pruned.request.conversation)
                 again = await run_cancellable(prune, body, field, caller)
                 # The report on the prune stays, if it is sent again.
@@ -279,100 +250,8 @@ class Proxy(LimitedService):
         answer.headers.append((REPORT_HEADER, pruned.header))
         return answer
 
-    async def _is_refused(self, answer: UpstreamAnswer) -> bool:
-        """Return True if the upstream refused the request's thinking. Then close the answer."""
-        try:
-            refused = await answer.refuses_thinking()
-        except BaseException as error:
-            await answer.response.aclose()
-            if isinstance(error, httpx.TransportError):
-                raise self._unanswered(error) from None
-            raise
-        if refused:
-            await answer.response.aclose()
-        return refused
-
     async def _send_pruned(self, request: Request, body: bytes, pruned: PrunedBody) -> UpstreamAnswer:
-        return await self._send(request, pruned.body, recoded=pruned.body is not body, betas=pruned.betas)
-
-    async def _send(self, request: Request, body: bytes, *, recoded: bool = False, betas: str = "") -> UpstreamAnswer:
-        """Send the request, and return when the upstream's header has arrived.
-
-        If the body was `recoded`, it no longer has a content encoding. `betas` are further features of Anthropic's API.
-
-        Raises:
-            Problem: If the upstream does not answer or its answer is invalid.
-        """
-        assert self._transport is not None
-        await close_unread(self._transport)
-        outgoing = httpx.Request(
-            request.method,
-            self._base,
-            headers=request_headers(request.headers.raw, recoded=recoded, betas=betas.encode()),
-            content=body,
-            extensions={"timeout": self._timeout, "target": self._target(request.scope)},
-        )
-        try:
-            response = await self._transport.handle_async_request(outgoing)
-        except httpx.TransportError as error:
-            # The error's text may quote the request.
-            log("upstream_failed", logging.WARNING, reason=type(error).__name__)
-            raise self._unanswered(error) from None
-        try:
-            if not 200 <= response.status_code < 600:
-                raise invalid_answer(f"the status of the answer is {response.status_code}")
-            return UpstreamAnswer(response, response_headers(response.headers.raw))
-        except Problem:
-            await response.aclose()
-            raise
-
-    def _unanswered(self, error: httpx.TransportError) -> Problem:
-        if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
-            message = (
-                f"{self.upstream} cannot be reached. Check that the server is running, and that --upstream is its "
-                "address."
-            )
-            return Problem(502, "upstream_unreachable", message)
-        if isinstance(error, httpx.TimeoutException):
-            message = f"{self.upstream} did not answer within {self._timeout['read']:g} s. Try again, or raise --pause."
-            return Problem(504, "upstream_timeout", message)
-        return Problem(502, "upstream_failed", f"{self.upstream} broke the connection. Try again.")
-
-    def _target(self, scope: Scope) -> bytes:
-        """Return the target of the upstream request. It has the path and the query that the client sent."""
-        path: bytes = scope["raw_path"]
-        query: bytes = scope["query_string"]
-        return self._prefix + path + (b"?" + query if query else b"")
-
-
-class UpstreamAnswer:
-    """The upstream's response before its body arrives, and the header fields for the client."""
-
-    def __init__(self, response: httpx.Response, headers: RawHeaders) -> None:
-        self.response, self.headers = response, headers
-        self._rest, self._read = response.aiter_raw(), list[bytes]()
-
-    async def body(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives."""
-        for chunk in self._read:
-            yield chunk
-        async for chunk in self._rest:
-            yield chunk
-
-    async def refuses_thinking(self) -> bool:
-        """Return True if the answer says that a thinking block does not fit the conversation."""
-        if self.response.status_code != HTTPStatus.BAD_REQUEST:
-            return False
-        async for chunk in self._rest:
-            self._read.append(chunk)
-            if sum(map(len, self._read)) > MAX_ERROR_BYTES:
-                return False
-        encoding = self.response.headers.get("content-encoding", "identity")
-        try:
-            answer = httpx.Response(HTTPStatus.OK, headers={"content-encoding": encoding}, content=b"".join(self._read))
-        except httpx.DecodingError:
-            return False
-        return REFUSED_THINKING.encode() in answer.content
+        return await self._upstream.send(request, pruned.body, recoded=pruned.body is not body, betas=pruned.betas)
 
 
 class Relay:
@@ -408,20 +287,6 @@ class Relay:
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
-def upstream_address(address: str) -> httpx.URL:
-    """Return the address without `/v1` and without a trailing slash.
-
-    Raises:
-        ConfigError: If the address is invalid, or contains a user, a password or a query.
-    """
-    url = checked_address(address)
-    if url.userinfo or url.query:
-        raise ConfigError(
-            "the server's address must not contain a user, a password or a query. Clients send their keys in headers."
-        )
-    return url.copy_with(path=url.path.rstrip("/").removesuffix("/v1") or "/")
-
-
 def _hint(headers: Headers) -> str:
     """Return what an agent says that it is looking for. Most clients encode it as UTF-8, and some as Latin-1."""
     sent = headers.get(HINT_HEADER, "").encode("latin-1")
@@ -441,37 +306,3 @@ def caller_of(headers: Headers, query: bytes = b"") -> bytes:
     """Return bytes that identify the caller: the keys in the headers and in the query of the address."""
     sent = [headers.get(name, "").encode("latin-1") for name in KEY_HEADERS]
     return b"\n".join([*sent, *(part for part in query.split(b"&") if part.lower().startswith(KEY_PARAMETERS))])
-
-
-def _environment_proxy(url: httpx.URL) -> httpx.Proxy | None:
-    """Return the proxy for an address from the environment (`HTTPS_PROXY`, or else `ALL_PROXY`, and `NO_PROXY`).
-
-    If there is none, return None. An address without a scheme is one of HTTP, as for other programs.
-
-    Raises:
-        ConfigError: If the proxy cannot be used.
-    """
-    proxies = {} if proxy_bypass(url.host) else getproxies()
-    kind = url.scheme if proxies.get(url.scheme) else "all"
-    if not (address := proxies.get(kind)):
-        return None
-    try:
-        proxy = httpx.Proxy(address if "://" in address else f"http://{address}")
-        if not proxy.url.scheme.startswith("socks") or find_spec("socksio"):
-            return proxy
-    except (ValueError, httpx.InvalidURL):
-        pass
-    # The address may contain a password.
-    raise ConfigError(
-        f"the web proxy in {kind.upper()}_PROXY must begin with http:// or https://, or with socks5:// if the "
-        f"package socksio is installed. Correct it, or add {url.host} to NO_PROXY."
-    )
-
-
-def _target_prefix(base: httpx.URL, *, is_forwarded: bool) -> bytes:
-    """Return the base path, which comes before a client's path.
-
-    If another proxy forwards a request over HTTP, the prefix starts with the upstream's address.
-    """
-    path = base.raw_path.rstrip(b"/")
-    return b"%b://%b%b" % (base.raw_scheme, base.netloc, path) if is_forwarded and base.scheme == "http" else path

@@ -23,9 +23,10 @@ from context_agent.errors import ConfigError
 from context_agent.integrations.conversation_pruners import ConversationPruners
 from context_agent.integrations.server.body_room import BodyRoom
 from context_agent.integrations.server.logs import SERVER_LOGGER, to_stream
-from context_agent.integrations.server.proxy import Proxy, proxy_application, upstream_address
+from context_agent.integrations.server.proxy import Proxy, proxy_application
 from context_agent.integrations.server.pruned_bodies import BodyPruner
 from context_agent.integrations.server.settings import Settings
+from context_agent.integrations.server.upstream import upstream_address
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.pruning.pruner import ContextPruner
 from tests.support.proxied import CHAT, KEY, TOPICS, conversation, proxy_client, tool_result
