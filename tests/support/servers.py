@@ -13,9 +13,10 @@ import httpx
 
 from context_agent import ScriptedPolicy, SearchAgent
 from context_agent.integrations.server.app import application_of
+from context_agent.integrations.server.limited_service import LimitedService
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.process import ServerProcess, bind_socket, socket_url
-from context_agent.integrations.server.service import LimitedService, Service
+from context_agent.integrations.server.service import Service
 from context_agent.integrations.server.settings import Settings
 from context_agent.testing.actions import search
 

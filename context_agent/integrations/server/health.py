@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from context_agent.integrations.server.json_encoding import Json
+from context_agent.integrations.server.limited_service import LimitedService
 from context_agent.integrations.server.schema import Health
-from context_agent.integrations.server.service import LimitedService
 
 HEALTH_PATH = "/health"
 

@@ -19,6 +19,7 @@ from context_agent.integrations.server.disconnects import ClientGone
 from context_agent.integrations.server.errors import INTERNAL_ERROR, Problem, shutting_down
 from context_agent.integrations.server.health import HEALTH_PATH
 from context_agent.integrations.server.json_encoding import Json
+from context_agent.integrations.server.limited_service import LimitedService
 from context_agent.integrations.server.logs import REQUEST_ID, log, request_id
 from context_agent.integrations.server.origins import (
     allowed_host,
@@ -28,7 +29,6 @@ from context_agent.integrations.server.origins import (
     is_rebindable,
 )
 from context_agent.integrations.server.pages import is_public
-from context_agent.integrations.server.service import LimitedService
 
 with extra("serve"):
     from starlette.applications import Starlette

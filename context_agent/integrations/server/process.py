@@ -19,7 +19,7 @@ from context_agent._support.arguments import whole_number
 from context_agent._support.extras import extra
 from context_agent.errors import ConfigError, reason_of
 from context_agent.integrations.server.connections import HEADER_TIMEOUT, MAX_HEADER, BoundedConnection, ConnectionTable
-from context_agent.integrations.server.service import LimitedService
+from context_agent.integrations.server.limited_service import LimitedService
 
 with extra("serve"):
     import uvicorn

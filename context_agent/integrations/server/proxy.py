@@ -33,9 +33,10 @@ from context_agent.integrations.server.conversation_paths import (
     conversation_field,
 )
 from context_agent.integrations.server.disconnects import ClientGone, unless_gone
-from context_agent.integrations.server.errors import Problem, shutting_down
+from context_agent.integrations.server.errors import Problem
 from context_agent.integrations.server.headers import REPORT_HEADER
 from context_agent.integrations.server.health import HEALTH_PATH, health_answer
+from context_agent.integrations.server.limited_service import LimitedService
 from context_agent.integrations.server.logs import log
 from context_agent.integrations.server.middleware import (
     CLIENT_CLOSED,
@@ -49,7 +50,6 @@ from context_agent.integrations.server.origins import host_name, is_loopback
 from context_agent.integrations.server.pruned_bodies import BodyPruner, PrunedBody
 from context_agent.integrations.server.request_targets import path_fault
 from context_agent.integrations.server.savings import SavingsReport, model_in_path
-from context_agent.integrations.server.service import LimitedService
 from context_agent.integrations.server.settings import Settings
 from context_agent.integrations.server.upstream import Upstream, UpstreamAnswer
 
@@ -209,14 +209,7 @@ class Proxy(LimitedService):
             raise
 
     async def _in_turn(self, ticket: Ticket, exchange: Callable[[], Awaitable[UpstreamAnswer]]) -> UpstreamAnswer:
-        try:
-            async with asyncio.timeout(self.settings.deadline):
-                await ticket.turn.wait()
-        except TimeoutError:
-            if self.draining:
-                raise shutting_down() from None
-            message = "the request waited too long for its turn. Try again later."
-            raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
+        await self.wait_for_turn(ticket, asyncio.timeout(self.settings.deadline))
         return await exchange()
 
     async def _prune_and_send(self, request: Request, body: bytes, field: str) -> UpstreamAnswer:

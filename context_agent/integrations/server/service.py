@@ -1,7 +1,4 @@
-"""The service that handles the searches of a server. It admits a search, runs it with a deadline, and answers it.
-
-Before the shutdown, the service drains.
-"""
+"""The service that handles the searches of a server. It admits a search, runs it with a deadline, and answers it."""
 
 from __future__ import annotations
 
@@ -10,7 +7,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from textwrap import shorten
 
@@ -20,13 +17,12 @@ from context_agent.errors import ConfigError, reason_of
 from context_agent.harness.deadline import Deadline
 from context_agent.harness.policy import Policy, with_effort
 from context_agent.integrations.feedback import FeedbackLog
-from context_agent.integrations.server.admission import AdmissionQueue, QueueFull, Ticket
+from context_agent.integrations.server.admission import Ticket
 from context_agent.integrations.server.answers import ServedAnswer
-from context_agent.integrations.server.body_room import BODY_ROOM, BodyRoom
-from context_agent.integrations.server.errors import Problem, problem_of, shutting_down
+from context_agent.integrations.server.errors import Problem, problem_of
+from context_agent.integrations.server.limited_service import LimitedService
 from context_agent.integrations.server.live_index import LiveIndex
 from context_agent.integrations.server.logs import REQUEST_ID, log
-from context_agent.integrations.server.metrics import Metrics
 from context_agent.integrations.server.settings import Settings
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.filters import Where, check_where
@@ -35,8 +31,6 @@ with extra("serve"):
     from prometheus_client.metrics_core import GaugeMetricFamily, Metric
     from prometheus_client.registry import Collector
 
-FINAL_GRACE_SECONDS = 5.0
-"""The time for searches to return what they have found, after the grace period."""
 MAX_REASON_CHARACTERS = 500
 """Characters of Chroma's message that the client gets. The message quotes the filter."""
 
@@ -83,63 +77,6 @@ class AdmittedSearch:
     def leave(self) -> None:
         """Free the slot or the waiting place."""
         self.ticket.leave()
-
-
-class LimitedService:
-    """The base of this package's servers. It has settings, metrics, an admission queue, and an orderly shutdown.
-
-    Only one event loop may use it.
-    """
-
-    work = "requests"
-    """The noun for what is admitted, in messages."""
-
-    def __init__(self, settings: Settings) -> None:
-        self.settings = settings
-        self.admission = AdmissionQueue(settings.concurrency, settings.queue)
-        self.bodies = BodyRoom(max(BODY_ROOM, settings.max_body))
-        self.metrics = Metrics()
-        self.draining = False
-        self._deadlines: set[Deadline] = set()
-        self._typical_seconds = 0.5
-
-    @property
-    def ready(self) -> bool:
-        """True if the service accepts work."""
-        return not self.draining
-
-    def enter(self) -> Ticket:
-        """Return a ticket. The caller must leave it, even after an error.
-
-        Raises:
-            Problem: If the queue is full, or if the server is shutting down.
-        """
-        if self.draining:
-            raise shutting_down()
-        try:
-            return self.admission.enter()
-        except QueueFull:
-            running, waiting = self.admission.running, self.admission.waiting
-            wait = min(60, max(1, math.ceil(self._typical_seconds * (waiting + 1) / self.admission.slots)))
-            message = f"no place is free ({self.work}: {running} running, {waiting} waiting). Try again in {wait} s."
-            raise Problem(429, "queue_full", message, headers={"Retry-After": str(wait)}) from None
-
-    async def drain(self) -> None:
-        """Refuse new work, and return when all admitted work is done.
-
-        If a search still runs after the grace period, it returns its current ranking.
-        """
-        self.draining = True
-        log("draining", running=self.admission.running, waiting=self.admission.waiting)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(self.settings.grace):
-                await self.admission.empty.wait()
-            return
-        for deadline in list(self._deadlines):
-            deadline.expire()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(FINAL_GRACE_SECONDS):
-                await self.admission.empty.wait()
 
 
 class Service(LimitedService):
@@ -237,7 +174,7 @@ class Service(LimitedService):
         """
         search = self.admit(SearchRequest("", 1, path, where))
         try:
-            await self._wait_for_turn(search)
+            await self._wait(search)
             async with self.index.agent() as agent:
                 yield agent.corpus
         finally:
@@ -266,7 +203,7 @@ class Service(LimitedService):
         """Wait for the search's turn, and then yield the agent. If the block fails, raise the failure as `Problem`."""
         self._deadlines.add(search.deadline)
         try:
-            await self._wait_for_turn(search)
+            await self._wait(search)
             async with self.index.agent() as agent:
                 yield agent
         except Exception as error:
@@ -280,15 +217,9 @@ class Service(LimitedService):
             self._deadlines.discard(search.deadline)
             search.leave()
 
-    async def _wait_for_turn(self, search: AdmittedSearch) -> None:
+    async def _wait(self, search: AdmittedSearch) -> None:
         try:
-            async with search.deadline.within(None):
-                await search.ticket.turn.wait()
-        except TimeoutError:
-            if self.draining:
-                raise shutting_down() from None
-            message = "the deadline passed while the search was waiting in the queue. Try again later."
-            raise Problem(503, "queue_timeout", message, headers={"Retry-After": "1"}) from None
+            await self.wait_for_turn(search.ticket, search.deadline.within(None))
         finally:
             self.metrics.queue_seconds.labels(search.request.path).observe(time.perf_counter() - search.arrival)
 

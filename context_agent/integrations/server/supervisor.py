@@ -31,9 +31,9 @@ from context_agent._support.child_process import ParentPipe, start_process, star
 from context_agent._support.extras import extra
 from context_agent._support.processes import THREAD_VARIABLES, available_cores, exit_reason
 from context_agent.errors import ConfigError, ContextAgentError
+from context_agent.integrations.server.limited_service import FINAL_GRACE_SECONDS, LimitedService
 from context_agent.integrations.server.logs import log
 from context_agent.integrations.server.process import CLOSE_TIMEOUT, ServerProcess
-from context_agent.integrations.server.service import FINAL_GRACE_SECONDS, LimitedService
 from context_agent.integrations.server.worker_calls import WorkerPeers, call_listeners
 
 with extra("serve"):
