@@ -66,8 +66,11 @@ MORE_PAGES = 1
 """Additional pages for a question that asks for several documents."""
 LOOKUPS, SMALL_LOOKUPS = 7, 5
 """Maximum number of names that one turn looks up, and in a small window."""
-MIN_PROMISE = 0.005
-"""A lookup must find something with at least this probability."""
+MIN_PROMISE, STALE_PROMISE = 0.005, 0.05
+"""A lookup must find something with at least this probability.
+
+`STALE_PROMISE` holds after a turn that brought no new document among the best.
+"""
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
 """Maximum number of tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
 ID_CHARACTERS = 1.4
@@ -262,13 +265,12 @@ class BridgeActor:
             return calls
         if self._turns == 1 and self._may_end() and self.judgment.suffices() >= self._effort.sufficient:
             return ()
-        if (
-            self._turns > 1
-            and not (self._effort.readings and self._asks_about_names())
-            and not self._found_better(known)
-        ):
-            return ()
-        return self.next_searches(view) or self._after_reading(view)
+        promise = MIN_PROMISE
+        if self._turns > 1 and not self._found_better(known):
+            if not (self._effort.readings and self._asks_about_names()):
+                return ()
+            promise = STALE_PROMISE
+        return self.next_searches(view, promise) or self._after_reading(view, promise)
 
     def opening(self, view: View) -> tuple[ToolCall, ...]:
         """Return the searches of the first turn.
@@ -297,10 +299,11 @@ class BridgeActor:
         edits = self._make_room(view, calls) if calls else ()
         return (*edits, *self.numbered(calls, {}, len(edits)))
 
-    def next_searches(self, view: View) -> tuple[ToolCall, ...]:
+    def next_searches(self, view: View, promise: float = MIN_PROMISE) -> tuple[ToolCall, ...]:
         """Return the search for the question's next page and the most promising lookups.
 
-        The prunes that make room for them are also returned.
+        The prunes that make room for them are also returned. Each lookup finds something with the probability `promise`
+        or more.
         """
         effort, small = self._effort, view.budget.window < SMALL_WINDOW
         searches_left = effort.searches - self._searches
@@ -309,7 +312,7 @@ class BridgeActor:
         pages = PAGES + MORE_PAGES * self._asks_for_several
         paging = self._pages < (SMALL_PAGES if small else pages)
         calls = [self._page] if paging else []
-        lookups, features = self.promising_lookups()
+        lookups, features = self.promising_lookups(promise)
         most = min(searches_left, SMALL_LOOKUPS if small else LOOKUPS + len(calls)) - len(calls)
         limit = SMALL_LIMIT if small else LOOKUP_LIMIT
         calls += [search_call(lookup.query(self.notes), limit) for lookup in lookups[: max(0, most)]]
@@ -325,7 +328,7 @@ class BridgeActor:
             self.lookups.append((lookup, features[index]))
         return (*edits, *self.numbered(calls, sources, len(edits)))
 
-    def _after_reading(self, view: View) -> tuple[ToolCall, ...]:
+    def _after_reading(self, view: View, promise: float) -> tuple[ToolCall, ...]:
         """If no search is promising, let the reader read the best candidates.
 
         With the new scores, other searches may be promising.
@@ -334,10 +337,10 @@ class BridgeActor:
             return ()
         self._readings += 1
         self._scores = self._novelty.discounted(self.judgment.read(self._scores))
-        return self.next_searches(view)
+        return self.next_searches(view, promise)
 
-    def promising_lookups(self) -> tuple[list[Lookup], Floats]:
-        """Return the promising lookups that were not made yet, best first, with their features.
+    def promising_lookups(self, least: float = MIN_PROMISE) -> tuple[list[Lookup], Floats]:
+        """Return the lookups that were not made yet and promise at least this much, best first, with their features.
 
         Each name occurs once.
         """
@@ -346,7 +349,7 @@ class BridgeActor:
         promise = scorer.networks["expansion"](features) if scorer and lookups else promise_guess(features)
         best: dict[str, int] = {}
         for index in np.argsort(-promise, kind="stable"):
-            if promise[index] >= MIN_PROMISE:
+            if promise[index] >= least:
                 best.setdefault(lookups[index].bare, int(index))
         rows = list(best.values())
         return [lookups[row] for row in rows], features[rows]

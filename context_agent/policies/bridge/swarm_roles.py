@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from context_agent.harness.profile import Profile
 from context_agent.harness.tools import SPAWN
-from context_agent.policies.bridge.actor import LOOKUPS, BridgeActor, SharedParts, search_call
+from context_agent.policies.bridge.actor import LOOKUPS, MIN_PROMISE, BridgeActor, SharedParts, search_call
 from context_agent.pruning.view import View
 from context_agent.retrieval.corpus import Corpus
 from context_agent.types import RankedId, ToolCall
@@ -83,7 +83,7 @@ class LeadingActor(BridgeActor):
         self._breadth = breadth
         self._spawned = False
 
-    def next_searches(self, view: View) -> tuple[ToolCall, ...]:
+    def next_searches(self, view: View, promise: float = MIN_PROMISE) -> tuple[ToolCall, ...]:
         """Return the call that starts the sub-agents. Later calls of this method return nothing.
 
         The tasks contain the question, for its next page of results, and the names. The names are dealt out in turn,
@@ -92,7 +92,7 @@ class LeadingActor(BridgeActor):
         if self._spawned:
             return ()
         self._spawned = True
-        lookups, _ = self.promising_lookups()
+        lookups, _ = self.promising_lookups(promise)
         for lookup in lookups[: self._breadth * LOOKUPS]:
             self.queries.setdefault(_line(lookup.surface), lookup.query(self.notes))
         lines = [_line(self.notes.question.text), *self.queries]
@@ -125,7 +125,7 @@ class SearchingActor(BridgeActor):
                 break
         return self.numbered(calls[: max(1, affordable)], {})
 
-    def next_searches(self, view: View) -> tuple[ToolCall, ...]:
+    def next_searches(self, view: View, promise: float = MIN_PROMISE) -> tuple[ToolCall, ...]:
         """Return no searches, because all lookups are in the first action."""
         return ()
 

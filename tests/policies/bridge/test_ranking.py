@@ -24,7 +24,8 @@ from context_agent.policies.bridge.candidates import (
     WordWeights,
 )
 from context_agent.policies.bridge.features import DIRECT
-from context_agent.policies.bridge.links import LINK_FEATURES
+from context_agent.policies.bridge.links import EXPANSION, LINK_FEATURES
+from context_agent.policies.bridge.networks import Network
 from context_agent.policies.bridge.ranking import (
     BY_LATE,
     BY_READER,
@@ -301,38 +302,50 @@ def test_an_easy_question_ends_after_the_first_turn_and_a_chain_does_not() -> No
 
 
 def test_a_search_without_the_reader_ends_after_a_turn_without_a_new_document_among_the_best() -> None:
-    documents = [
-        Document(
-            str(number),
-            f"Hall {number} closes at {number % 12} on Fridays. Its keeper lives in Hall {number + 1}.",
-            f"Hall {number}",
-        )
-        for number in range(60)
-    ]
     policy = BridgePolicy(effort=Effort(sufficient=1.1, readings=0))
-    result = SearchAgent(MemoryCorpus(documents), policy).search("When does hall 17 close on Fridays?")
+    result = SearchAgent(halls(), policy).search("When does hall 17 close on Fridays?")
     assert result.documents[0].id == "17"
     assert result.turns == 2
 
 
+def halls(*, text: str = "Hall {0} closes at {1} on Fridays.", more: str = "") -> MemoryCorpus:
+    """Return a corpus of halls. Each text names the next hall, so that a search can follow the names."""
+    return MemoryCorpus(
+        [
+            Document(
+                str(number),
+                text.format(number, number % 12) + f" Its keeper lives in Hall {number + 1}." + more * (number == 17),
+                "Big " * (number == 17) + f"Hall {number}" + " North" * (number == 17),
+            )
+            for number in range(60)
+        ]
+    )
+
+
+def policy_where_names_promise(promise: float) -> BridgePolicy:
+    """Return the policy that ships, if each search for a name found something with this probability."""
+    shipped = Scorer.shipped()
+    expansion = shipped.networks["expansion"]
+    layer = (np.zeros((len(EXPANSION), 1), np.float32), log_odds(np.array([promise])))
+    networks = {**shipped.networks, "expansion": Network(expansion.scaling, ((layer,),))}
+    return BridgePolicy(dataclasses.replace(shipped, networks=networks), effort=Effort(sufficient=1.1))
+
+
 @pytest.mark.parametrize(
-    ("hall", "ends_early"),
-    [("big hall 17", True), ("Big Hall 17", False), ("hall 18", False), ("big hall of the father", False)],
+    ("hall", "promise", "ends_early"),
+    [
+        ("big hall 17", 0.9, True),
+        ("Big Hall 17", 0.06, False),
+        ("Big Hall 17", 0.04, True),
+        ("hall 18", 0.06, False),
+        ("big hall of the father", 0.06, False),
+    ],
 )
-def test_a_search_for_a_question_without_names_ends_after_a_turn_without_a_new_document_among_the_best(
-    hall: str, ends_early: bool
+def test_a_search_ends_after_a_turn_without_a_new_document_among_the_best_if_no_name_promises_one(
+    hall: str, promise: float, ends_early: bool
 ) -> None:
-    documents = [
-        Document(
-            str(number),
-            f"Hall {number} closes at {number % 12} on Fridays. Its keeper lives in Hall {number + 1}.",
-            "Big " * (number == 17) + f"Hall {number}" + " North" * (number == 17),
-        )
-        for number in range(60)
-    ]
-    policy = BridgePolicy(effort=Effort(sufficient=1.1))
-    result = SearchAgent(MemoryCorpus(documents), policy).search(f"When does the {hall} close on fridays?")
-    assert (result.turns == 2) is ends_early
+    agent = SearchAgent(halls(), policy_where_names_promise(promise))
+    assert (agent.search(f"When does the {hall} close on fridays?").turns == 2) is ends_early
 
 
 @pytest.mark.parametrize(
@@ -348,17 +361,10 @@ def test_a_search_for_a_question_without_names_ends_after_a_turn_without_a_new_d
 def test_a_common_word_and_the_first_word_of_a_sentence_are_not_names_that_a_search_follows(
     question: str, ends_early: bool
 ) -> None:
-    documents = [
-        Document(
-            str(number),
-            f"The API says that hall {number} closes at {number % 12} on Fridays, its closing time. "
-            f"Its keeper lives in Hall {number + 1}." + " It has an Ostrel." * (number == 17),
-            "Big " * (number == 17) + f"Hall {number}" + " North" * (number == 17),
-        )
-        for number in range(60)
-    ]
-    policy = BridgePolicy(effort=Effort(sufficient=1.1))
-    assert (SearchAgent(MemoryCorpus(documents), policy).search(question).turns == 2) is ends_early
+    corpus = halls(
+        text="The API says that hall {0} closes at {1} on Fridays, its closing time.", more=" It has an Ostrel."
+    )
+    assert (SearchAgent(corpus, policy_where_names_promise(0.5)).search(question).turns == 2) is ends_early
 
 
 def stopping(constant: float) -> Floats:
