@@ -14,8 +14,10 @@
 | `json_encoding` | JSON for clients |
 | `pages`, `episodes` | the page at `/`, and the recorded episodes that it shows |
 | `prune_requests` | pruning of a conversation that a client sent |
-| `service`, `settings` | the handling of a search, and the limits of a server |
-| `admission` | the queue that admits searches |
+| `limited_service` | the base of every server, with its queue and its shutdown |
+| `settings` | the limits of a server |
+| `admission` | the queue that admits requests |
+| `service` | the handling of a search |
 | `live_index` | the agent on an index that changes |
 | `disconnects` | work that ends when its client disconnects |
 | `connections`, `process` | bounded connections, and the process that listens and drains |
@@ -24,6 +26,7 @@
 | `logs`, `metrics` | logs as JSON lines, metrics for Prometheus |
 | `origins` | the web pages that may call a server |
 | `proxy` | the proxy before a model server, which prunes the conversations that pass it |
+| `upstream` | the model server behind the proxy: its address, its connections and its answers |
 | `request_targets`, `headers` | the paths and the header fields that the proxy passes on |
 | `pruned_bodies`, `conversation_paths` | bodies with a pruned conversation, and the paths of model APIs that have one |
 | `savings` | the tokens and the money that the proxy saved |
