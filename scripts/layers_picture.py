@@ -43,7 +43,7 @@ ROW_HEIGHT = 34
 STYLE = """text { font-family: system-ui, sans-serif; font-size: 12px; fill: #1f2937; }
 .name { font-weight: 600; } .content { fill: #4b5563; }
 rect { fill: #ffffff; stroke: #4b5563; } .core rect { fill: #e8f0fe; }"""
-CORE_FOLDERS = {"agent", "policies", "harness", "pruning", "retrieval"}
+CORE_FOLDERS = {"agent", "policies", "harness", "pruning", "retrieval", "budget"}
 """The folders that answer a question. They have a color in the picture."""
 
 

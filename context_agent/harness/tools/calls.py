@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
 
+from context_agent._support.suggest import closest
 from context_agent._support.validation import explain
 from context_agent.harness.tools.registry import TOOLS
 from context_agent.harness.tools.tool import BatchTool, ToolArguments
@@ -94,5 +94,5 @@ def _parsed(arguments: str) -> Mapping[str, Any]:
 
 
 def _suggestion(name: str, tools: Sequence[str]) -> str:
-    similar = difflib.get_close_matches(name, tools)
-    return f"Did you mean {similar[0]}?" if similar else f"The tools are {', '.join(tools)}."
+    similar = closest(name, tools)
+    return f"Did you mean {similar}?" if similar else f"The tools are {', '.join(tools)}."
