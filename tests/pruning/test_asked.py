@@ -172,12 +172,18 @@ def test_each_result_has_what_its_own_written_call_asks(call: str) -> None:
     assert [text.asked for text in fewer.texts] == paths[-1:]
 
 
-def test_a_result_in_a_trajectory_of_dspy_has_what_its_call_asks() -> None:
+@pytest.mark.parametrize(("start", "end"), [("[[ ## {} ## ]]\n", ""), ("<{}>\n", "\n</{}>")])
+def test_a_result_in_a_trajectory_of_dspy_has_what_its_call_asks(start: str, end: str) -> None:
+    def field(name: str, text: str) -> str:
+        return f"{start.format(name)}{text}{end.format(name)}\n\n"
+
     steps = "".join(
-        f"[[ ## thought_{number} ## ]]\nI look.\n\n[[ ## tool_name_{number} ## ]]\nread\n\n"
-        f'[[ ## tool_args_{number} ## ]]\n{{"path": "{path}"}}\n\n[[ ## observation_{number} ## ]]\nresult {path}\n\n'
+        field(f"thought_{number}", "I look.")
+        + field(f"tool_name_{number}", "read")
+        + field(f"tool_args_{number}", f'{{"path": "{path}"}}')
+        + field(f"observation_{number}", f"result {path}")
         for number, path in enumerate([PATH, "docs/ports.md"])
     )
-    text = f"[[ ## question ## ]]\n{TASK}\n\n[[ ## trajectory ## ]]\n{steps}\nRespond with the fields."
+    text = f"{field('question', TASK)}{field('trajectory', steps)}Respond with the fields."
     transcript = Transcript([{"role": "user", "content": text}])
     assert [text.asked for text in transcript.texts] == [PATH, "docs/ports.md"]

@@ -111,7 +111,21 @@ def dspy_message(task: str, results: Sequence[str]) -> str:
     )
 
 
-SCRATCHPADS = {"langchain": react_prompt, "dspy": dspy_message}
+def dspy_elements(task: str, results: Sequence[str]) -> str:
+    """Return the message of DSPy's ReAct agent with the XML adapter."""
+    steps = "\n\n".join(
+        f"<thought_{number}>\nI look.\n</thought_{number}>\n\n<tool_name_{number}>\nread\n</tool_name_{number}>\n\n"
+        f'<tool_args_{number}>\n{{"file": "a.txt"}}\n</tool_args_{number}>\n\n'
+        f"<observation_{number}>\n{result}\n</observation_{number}>"
+        for number, result in enumerate(results)
+    )
+    return (
+        f"<question>\n{task}\n</question>\n\n<trajectory>\n{steps}\n</trajectory>\n\n"
+        "Respond with the corresponding output fields wrapped in XML tags `<next_thought>`, then `<next_tool_name>`."
+    )
+
+
+SCRATCHPADS = {"langchain": react_prompt, "dspy": dspy_message, "dspy in XML": dspy_elements}
 
 
 def crewai_messages(task: str, results: Sequence[str]) -> list[Any]:
@@ -132,7 +146,8 @@ MARKS = (
     "Thought:", "Thought: I look.", "Action: read", "Action Input: x", "Observation:", "Observation: x", "Begin!",
     "Final Answer: x", "Action: Finish[x]", "[[ ## thought_0 ## ]]", "[[ ## tool_name_0 ## ]]",
     "[[ ## tool_name_1 ## ]]", "[[ ## observation_0 ## ]]", "[[ ## observation_1 ## ]]",
-    "[[ ## trajectory ## ]]", "</output>", "<output>",
+    "[[ ## trajectory ## ]]", "<trajectory>", "</trajectory>", "<tool_name_0>", "<observation_0>", "</observation_0>",
+    "<thought_1>", "</output>", "<output>",
     "<output_head>", "</output_head>", "<output_tail>", "</output_tail>", "<returncode>0</returncode>", "OBSERVATION:",
     "EXECUTION RESULT of [a]:", "[The command completed with exit code 0.]", "[Current working directory: /]",
     "[read_file for 'a'] Result:", "<environment_details>", "</environment_details>", '<file_content path="a">',

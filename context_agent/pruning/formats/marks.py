@@ -13,7 +13,7 @@ CALL_MARKS = frozenset(("<function=", "<tool_call>", "<function_calls>", "Action
 """The marks of calls that no other text has. A result without an id may answer such a call."""
 _CALL = re.compile(
     r"(?P<mark><function=)\w|(?P<tagged><tool_call>|<function_calls>)|^[ \t]{0,3}(?P<action>Action:)\s{0,2}\S"
-    r"|^(?P<calling>Calling tools:)\n\[|^\[\[ ## (?P<field>tool_name)_\d{1,6} ## \]\]",
+    r"|^(?P<calling>Calling tools:)\n\[|^(?:\[\[ ## |<)(?P<field>tool_name)_\d{1,6}(?: ## \]\]|>)",
     re.M,
 )
 _LOOSE_CALL = re.compile(

@@ -15,6 +15,12 @@ _REACT_MARK = re.compile(
 )
 _FINISH = re.compile(r"\s{0,9}Finish\[")
 _FIELD = re.compile(r"^\[\[ ## (?P<name>\w{1,60}?)(?:_(?P<number>\d{1,6}))? ## \]\][ \t]*$", re.M)
+_ELEMENT = re.compile(
+    r"^<(?P<name>trajectory|thought|tool_name|tool_args|observation)(?:_(?P<number>\d{1,6}))?>[ \t]*$", re.M
+)
+"""The beginning of a field of DSPy as its XML adapter writes it. A result may have lines with other tags."""
+_TAG = re.compile(r"^</?\w{1,60}>[ \t]*$", re.M)
+_FIELD_TAGS = ("<trajectory>", "<thought_", "<tool_name_")
 _REQUEST = "\n\nRespond with "
 """The beginning of what DSPy asks after the last field."""
 _LONGEST_OPEN_THOUGHT = 200
@@ -44,12 +50,16 @@ def scratchpad(text: str, *, is_user: bool) -> list[Piece]:
     """
     if "Observation" in text and "Action" in text and (pieces := (_react_turns if is_user else _own_turn)(text)):
         return pieces
-    return _dspy_turns(text) if is_user and "[[ ## trajectory ## ]]" in text else []
+    if is_user and "[[ ## trajectory ## ]]" in text:
+        return _dspy_turns(text, _FIELD)
+    return _dspy_turns(text, _ELEMENT) if is_user and "<trajectory>" in text else []
 
 
 def without_fields(text: str) -> str:
     """Return a text without the marks of DSPy's fields, whose names say nothing about the task."""
-    return _FIELD.sub("", text).strip() if "[[ ## " in text else text
+    if "[[ ## " in text:
+        return _FIELD.sub("", text).strip()
+    return _TAG.sub("", text).strip() if any(tag in text for tag in _FIELD_TAGS) else text
 
 
 def _own_turn(text: str) -> list[Piece]:
@@ -98,28 +108,38 @@ def _react_turns(text: str) -> list[Piece]:
     return _pieces(head, results, Piece("unknown", len(text), len(text)))
 
 
-def _dspy_turns(text: str) -> list[Piece]:
-    """Return the turns of DSPy's ReAct agent, whose trajectory is the last field of a message."""
+def _dspy_turns(text: str, field: re.Pattern[str]) -> list[Piece]:
+    """Return the turns of DSPy's ReAct agent, whose trajectory is the last field of a message.
+
+    Args:
+        text: The text of the message.
+        field: The mark at which a field begins.
+    """
     results: list[tuple[int, int]] = []
     first_step, result = -1, -1
-    called: str | None = None
+    called, closing = "", ""
     has_trajectory = False
-    for mark in _FIELD.finditer(text):
+
+    def end(mark: str, stop: int) -> int:
+        found = text.rfind(mark, result, stop) if mark else -1
+        return found if found >= 0 else stop
+
+    for mark in field.finditer(text):
         name, number = mark["name"], mark["number"]
         if not has_trajectory:
             has_trajectory = name == "trajectory"
             continue
         if result >= 0:
-            results.append((result, mark.start()))
+            results.append((result, end(closing, mark.start())))
             result = -1
         first_step = mark.start() if first_step < 0 else first_step
         if name == "tool_name":
-            called = number
-        elif name == "observation" and number is not None and number == called:
-            result, called = mark.end(), None
+            called = number or ""
+        elif name == "observation" and number and number == called:
+            result, called = mark.end(), ""
+            closing = f"</observation_{number}>" if field is _ELEMENT else ""
     if result >= 0:
-        end = text.rfind(_REQUEST, result)
-        results.append((result, end if end >= 0 else len(text)))
+        results.append((result, end(closing, end(_REQUEST, len(text)))))
     head = [Piece("user", 0, first_step), Piece("assistant", first_step, 0)]
     return _pieces(head, results, Piece("unknown", len(text), len(text)))
 

@@ -6,7 +6,7 @@ messages in OpenTelemetry's traces. The frameworks differ only in the names of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -198,10 +198,20 @@ def _output_texts(output: Any, output_type: str, path: Path, names: PartFormat) 
         return [result_text(path, value)] if is_text else value_texts(path, value), []
     texts = value_texts(path, output)
     if not texts:
-        # A list with files has its texts beside them.
-        texts = [result_text((*path, row), item) for row, item in enumerate(items(output)) if isinstance(item, str)]
+        texts = _item_texts(items(output), path)
     is_unread = output is not None and not texts
     return texts, [type(output).__name__] if is_unread else []
+
+
+def _item_texts(parts: Sequence[Any], path: Path) -> list[ResultText]:
+    """Return the texts in a list that is not JSON. They may be beside files, or be objects with a `text`."""
+    texts: list[ResultText] = []
+    for row, item in enumerate(parts):
+        if isinstance(item, str):
+            texts.append(result_text((*path, row), item))
+        elif text := text_field(item, "text"):
+            texts.append(result_text((*path, row, "text"), text))
+    return texts
 
 
 def _words(part: Any) -> list[str]:

@@ -389,3 +389,17 @@ def test_the_history_of_cline_is_one_of_anthropic() -> None:
     messages = [{**message, "ts": 1, "modelInfo": {}} for message in rendered("anthropic", LONG)]
     pruned = pruner().prune(messages)
     assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("anthropic", "pruned", ())
+
+
+def test_the_texts_of_semantic_kernel_that_a_tool_of_mcp_returns_are_pruned() -> None:
+    messages = FRAMEWORKS["semantic-kernel"](LONG)
+    for message in messages:
+        for item in message["items"]:
+            if item["content_type"] == "function_result":
+                item["result"] = [SimpleNamespace(content_type="text", text=item["result"])]
+    keeper = pruner()
+    pruned = keeper.prune(messages)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert pruned.report.tokens_after <= 300
+    assert isinstance(pruned.messages[2]["items"][0]["result"][0], SimpleNamespace)
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
