@@ -34,7 +34,8 @@ one line. The columns of the tables:
 The baselines are `age` (keep the latest), `random`, `bm25`, `embedding`, `drop` (remove everything that may be removed)
 and `oracle` (knows the gold). The other pruners of `prune_rivals.py` are `clear`, `headroom` and `claw`, if they are
 installed. The last two choose their size themselves. So `careful@headroom` is `careful` with as many tokens as headroom
-left. The last line of each table is the margin of `careful` over the best of age, random and BM25, paired by question.
+left. The last lines of each table are margins, paired by question: of `careful` over the best of age, random and BM25,
+and of such a strategy over the other pruner.
 
 `--rows` appends each measurement to a file, and reuses the measurements in it. So you can measure in several runs, by
 set or strategy, and continue an interrupted run. Delete the file when the measured code changes. `--plot` draws
@@ -62,7 +63,7 @@ from prune_conversations import (
     QuestionSet,
     log_conversation,
 )
-from prune_rivals import RIVALS, results_of, says, validity
+from prune_rivals import RIVALS, results_of, says, tokens_left, validity
 
 from context_agent.eval.statistics import Figure
 from context_agent.pruning import ContextPruner, Prices
@@ -120,10 +121,10 @@ def measure(question: Question, played: PlayedConversation, strategy: str) -> Me
     total = sum(map(COUNTER.count, results_of(before)))
     budget, (strategy_run, _, rival) = max(1, int(question.share * total)), strategy.partition("@")
     if rival:
-        left = RIVALS[rival](before, budget)
+        left = tokens_left(rival, before, budget)
         if left is None:
             return None
-        budget = max(1, sum(map(COUNTER.count, results_of(left))))
+        budget = left
     is_exact = None
     started = time.process_time()
     if strategy_run in RIVALS:
@@ -254,20 +255,22 @@ def show(name: str, share: float, measurements: Iterable[Measurement]) -> dict[s
         print(f"{strategy:16} {figure!s:24} {sizes} {len(rows):5}")
         data[strategy] = {"evidence": asdict(figure), "tokens": tokens, "lost": lost, "milliseconds": milliseconds}
         data[strategy] |= {"valid": valid, "exact": exact}
-    print_margin(table)
+    print_margins(table)
     return data
 
 
-def print_margin(table: dict[str, list[Measurement]]) -> None:
-    """Print how much more evidence `careful` keeps than the best baseline of age, random and BM25."""
-    careful = {row.question: row.evidence for row in table.get("careful", ())}
-    best = max(
-        (name for name in BASELINES if name in table), key=lambda name: figure_of(table[name]).mean, default=None
-    )
-    if best is not None and (
-        pairs := [(careful[r.question], r.evidence) for r in table[best] if r.question in careful]
-    ):
-        print(f"careful less {best}: {Figure.of([a - b for a, b in pairs])}")
+def print_margins(table: dict[str, list[Measurement]]) -> None:
+    """Print how much more evidence a strategy keeps than another one in the same conversations.
+
+    `careful` is compared with the best of age, random and BM25. A strategy with the tokens of another pruner is
+    compared with this pruner.
+    """
+    best = max((name for name in BASELINES if name in table), key=lambda name: figure_of(table[name]).mean, default="")
+    for strategy, other in [("careful", best), *((name, name.partition("@")[2]) for name in table)]:
+        own = {row.question: row.evidence for row in table.get(strategy, ())}
+        gains = [own[row.question] - row.evidence for row in table.get(other, ()) if row.question in own]
+        if gains:
+            print(f"{strategy} less {other}: {Figure.of(gains)}")
 
 
 def draw_plot(file: Path, panels: dict[str, list[Measurement]]) -> None:

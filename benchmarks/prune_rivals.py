@@ -1,4 +1,4 @@
-"""Other local pruners, for `prune_any.py` and `prune_sessions.py`.
+"""Other local pruners, for `prune_any.py`, `prune_tools.py` and `prune_sessions.py`.
 
     pip install headroom-ai claw-compactor langchain
 
@@ -91,6 +91,12 @@ RIVALS: dict[str, Callable[[Sequence[Message], int], list[Message] | None]] = {
     "headroom": headroom,
     "claw": claw,
 }
+
+
+def tokens_left(rival: str, messages: Sequence[Message], budget: int) -> int | None:
+    """Return the tokens of the tool results that a rival leaves. If its package is missing, return None."""
+    left = RIVALS[rival](messages, budget)
+    return None if left is None else max(1, sum(map(COUNTER.count, results_of(left))))
 
 
 def leaves(value: Any) -> list[str]:

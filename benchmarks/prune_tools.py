@@ -1,7 +1,8 @@
 """Measure how much evidence pruning keeps in results of real tools, with each strategy at the same share of tokens.
 
     python benchmarks/prune_tools.py [--data benchmarks/data/tool-results/test] [--kinds grep,app-log]
-        [--limit 10] [--strategies thorough,careful,fast,age,bm25,embedding,random,oracle] [--shares 0.25,0.1]
+        [--limit 10] [--strategies thorough,careful,fast,age,bm25,embedding,random,oracle,clear,headroom,
+        careful@headroom,claw,careful@claw] [--shares 0.25,0.1]
         [--seed 0] [--json FILE]
 
 A labeled result is a tool result, a task that somebody gave an agent, and the lines that the agent needs for it. Each
@@ -13,6 +14,10 @@ Evidence kept is the share of the labeled lines that are still in the conversati
 conversations. `tokens` is the share of the tool results' tokens that remains, stubs included. `ms` is the median CPU
 time of one prune. The last lines pool all kinds; the figures of single kinds are rough, because a kind has few
 conversations.
+
+`clear`, `headroom` and `claw` are the pruners of `prune_rivals.py`, if they are installed. The last two choose their
+size themselves. `careful@headroom` is `careful` with as many tokens as headroom left, and the program prints its margin
+over headroom. Another pruner also keeps a line if it writes the values of a JSON record on one line.
 """
 
 from __future__ import annotations
@@ -29,7 +34,7 @@ from typing import Any
 
 from prune_any import ALWAYS, pruner_of
 from prune_conversations import COUNTER, Message
-from prune_rivals import results_of
+from prune_rivals import RIVALS, results_of, says, tokens_left
 
 from context_agent.eval.statistics import Figure
 from context_agent.pruning import ContextPruner
@@ -157,17 +162,30 @@ class Kept:
     seconds: float
 
 
-def measure(conversation: ToolConversation, strategy: str, share: float) -> Kept:
-    """Prune a conversation, and return the shares of the evidence and of the tokens that stayed."""
+def measure(conversation: ToolConversation, strategy: str, share: float) -> Kept | None:
+    """Prune a conversation, and return the shares of the evidence and of the tokens that stayed.
+
+    If the package of another pruner is missing, return None.
+    """
     before = conversation.messages
     total = sum(map(COUNTER.count, results_of(before)))
-    pruner = pruner_of(strategy, max(1, int(share * total)), conversation.labeled.evidence)
+    strategy_run, _, rival = strategy.partition("@")
+    budget = max(1, int(share * total))
+    if rival:
+        as_many = tokens_left(rival, before, budget)
+        if as_many is None:
+            return None
+        budget = as_many
+    pruner = None if strategy_run in RIVALS else pruner_of(strategy_run, budget, conversation.labeled.evidence)
     started = time.process_time()
-    messages = pruner.prune(before).messages
+    messages = RIVALS[strategy_run](before, budget) if pruner is None else pruner.prune(before).messages
     seconds = time.process_time() - started
+    if messages is None:
+        return None
     # Only the labeled result counts: the same line in another result says something else.
     left = results_of(messages)[conversation.index]
-    evidence = statistics.mean(is_kept(left, part) for part in conversation.labeled.evidence)
+    holds = is_kept if pruner is not None else lambda text, part: is_kept(text, part) or says(text, part)
+    evidence = statistics.mean(holds(left, part) for part in conversation.labeled.evidence)
     tokens = sum(map(COUNTER.count, results_of(messages))) / total
     return Kept(conversation.labeled.kind, evidence, tokens, seconds)
 
@@ -192,10 +210,12 @@ def show(share: float, rows: dict[str, list[Kept]]) -> dict[str, Any]:
     strategies = [*rows]
     kinds = sorted({row.kind for row in rows[strategies[0]]})
     number = len(rows[strategies[0]])
-    print(f"\n{share:.0%} of the tokens: {number} conversations\n{'':22}" + "".join(f"{it:>10}" for it in strategies))
+    widths = [max(10, len(it) + 2) for it in strategies]
+    header = "".join(f"{it:>{width}}" for it, width in zip(strategies, widths, strict=True))
+    print(f"\n{share:.0%} of the tokens: {number} conversations\n{'':22}{header}")
     for kind in kinds:
         means = [statistics.mean(row.evidence for row in rows[it] if row.kind == kind) for it in strategies]
-        print(f"{kind:22}" + "".join(f"{mean:10.3f}" for mean in means))
+        print(f"{kind:22}" + "".join(f"{mean:{width}.3f}" for mean, width in zip(means, widths, strict=True)))
     data: dict[str, Any] = {}
     for strategy in strategies:
         figure = Figure.of([row.evidence for row in rows[strategy]])
@@ -203,6 +223,10 @@ def show(share: float, rows: dict[str, list[Kept]]) -> dict[str, Any]:
         milliseconds = 1e3 * statistics.median(row.seconds for row in rows[strategy])
         print(f"{strategy:22}{figure!s:24} tokens {tokens:.3f}, {milliseconds:,.0f} ms")
         data[strategy] = {"evidence": asdict(figure), "tokens": tokens, "milliseconds": milliseconds}
+    for strategy, rival in ((name, name.partition("@")[2]) for name in strategies):
+        if rival in rows:
+            gains = [own.evidence - other.evidence for own, other in zip(rows[strategy], rows[rival], strict=True)]
+            print(f"{strategy} less {rival}: {Figure.of(gains)}")
     return data
 
 
@@ -222,11 +246,12 @@ def main() -> None:
     ContextPruner(1, prices=ALWAYS).prune(composed[0].messages)
     data = {}
     for share in map(float, options.shares.split(",")):
-        rows = {
-            strategy: [measure(conversation, strategy, share) for conversation in composed]
-            for strategy in options.strategies.split(",")
-        }
-        data[share] = show(share, rows)
+        rows = {}
+        for strategy in options.strategies.split(","):
+            kept = [measure(conversation, strategy, share) for conversation in composed]
+            # All are None if the package of another pruner is missing.
+            rows[strategy] = [row for row in kept if row is not None]
+        data[share] = show(share, {strategy: kept for strategy, kept in rows.items() if kept})
     if options.json:
         options.json.write_text(json.dumps(data, indent=2) + "\n", encoding="utf-8")
 
