@@ -17,7 +17,7 @@ from context_agent.errors import ContextAgentError
 from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.chroma.indexing_run import IndexReport
+    from context_agent.retrieval.chroma.indexing_report import IndexReport
     from context_agent.retrieval.loaders import Notice
 
 

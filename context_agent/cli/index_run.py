@@ -21,7 +21,7 @@ from context_agent.retrieval.language_fit import LARGER_EMBEDDER
 from context_agent.text.counts import counted
 
 if TYPE_CHECKING:
-    from context_agent.retrieval.chroma.indexing_run import IndexReport
+    from context_agent.retrieval.chroma.indexing_report import IndexReport
     from context_agent.retrieval.loaders import LoadOptions, LoadReport
     from context_agent.synth_data.domains import Loader
     from context_agent.types import Document
@@ -124,7 +124,7 @@ def add_documents(
 ) -> IndexReport:
     """Index documents, and show the progress. `settings` are those of `index_documents`."""
     from context_agent.retrieval.chroma.indexing import index_documents
-    from context_agent.retrieval.chroma.indexing_run import IndexProgress
+    from context_agent.retrieval.chroma.indexing_report import IndexProgress
     from context_agent.retrieval.embedders import load_embedder
 
     kept = graph = 0

@@ -5,6 +5,7 @@
 | `corpus` | `ChromaCorpus` |
 | `indexing`, `record_writer` | `index_documents`, and adding records to a collection |
 | `indexing_run` | one run of indexing over a locked collection |
+| `indexing_report` | the progress and the result of a run |
 | `local_source`, `private_copy` | a collection in a folder, read without changing Chroma's files |
 | `client_source`, `server_search` | a collection read through Chroma's client, and the hybrid search of a server |
 | `location`, `client` | where a collection is, and Chroma's client that opens it |

@@ -37,7 +37,8 @@ from context_agent.retrieval.chroma.client import (
 )
 from context_agent.retrieval.chroma.collection import read_manifest, write_manifest
 from context_agent.retrieval.chroma.database import DATABASE_FILE, read_collection
-from context_agent.retrieval.chroma.indexing_run import IndexingRun, IndexProgress, IndexReport
+from context_agent.retrieval.chroma.indexing_report import IndexProgress, IndexReport
+from context_agent.retrieval.chroma.indexing_run import IndexingRun
 from context_agent.retrieval.chroma.location import (
     OWN_FOLDER,
     WRITER_LOCK,

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from context_agent.errors import (
 )
 from context_agent.retrieval.chroma.client_source import ClientReader
 from context_agent.retrieval.chroma.collection import CollectionRecords, read_manifest, write_manifest
+from context_agent.retrieval.chroma.indexing_report import IndexProgress, IndexReport
 from context_agent.retrieval.chroma.record_writer import RecordWriter, delete_records
 from context_agent.retrieval.chroma.repair import UNFINISHED_MARK
 from context_agent.retrieval.chunker import Span
@@ -61,77 +61,6 @@ MEASURED_BELOW = 20_000
 MEASURED_SHARE = 5
 """In a larger index, a run measures the weights only if it writes at least one of this many rows."""
 _NOTHING_TO_INDEX = "there is nothing to index, because no document has text. Pass a source with text."
-
-
-@dataclass(frozen=True, slots=True)
-class IndexProgress:
-    """The progress of a run.
-
-    Attributes:
-        documents: The number of documents that were read.
-        chunks: The number of new chunks.
-        stored: The number of new chunks that are stored.
-        kept: The number of new and changed documents that are stored, by this run or by the interrupted run that it
-            resumes.
-        graph: The number of vectors in the graph for approximate search. The graph of a large index is made last.
-        embedded: The number of new chunks that have vectors. They are stored soon afterwards.
-    """
-
-    documents: int
-    chunks: int
-    stored: int
-    kept: int = 0
-    graph: int = 0
-    embedded: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class IndexReport:
-    """The result of a run. Times are in seconds.
-
-    Attributes:
-        collection: The name of the collection.
-        revision: The number of the state that the run completed.
-        chunks: The number of chunks in the index.
-        added: The number of new documents.
-        replaced: The number of changed documents.
-        unchanged: The number of unchanged documents.
-        removed: The number of documents that were removed.
-        missing: The number of documents in the index that this run did not get. They stay in the index.
-        missing_examples: The ids of the first missing documents.
-        empty: The number of documents without text.
-        stored: The number of chunks that this run stored.
-        resumed: The number of chunks that an interrupted run had stored.
-        language: The language that the caller named, or the language of most texts (see `text.languages`).
-        languages: The number of chunks in each language, the most frequent language first.
-        embedder: The name of the embedder, such as `minilm-384@1a2b3c4d`.
-        warning: A warning, or an empty text. It names a language that the embedder does not know, an index that this
-            run made too large for the embedder of its first texts, a missing package for faster searches, or another
-            collection that searches read before and no longer do.
-        seconds: The duration of the run.
-        embedding_seconds: The time spent on embedding.
-        chunking_seconds: The time spent on chunking.
-    """
-
-    collection: str
-    revision: int
-    chunks: int
-    added: int
-    replaced: int
-    unchanged: int
-    removed: int
-    missing: int
-    missing_examples: tuple[str, ...]
-    empty: int
-    stored: int
-    resumed: int
-    language: str
-    languages: Mapping[str, int]
-    embedder: str
-    warning: str
-    seconds: float
-    embedding_seconds: float
-    chunking_seconds: float
 
 
 class IndexingRun:

@@ -22,7 +22,7 @@ from context_agent.errors import ConfigError, CorpusCorruptError, CorpusEmptyErr
 from context_agent.retrieval.chroma import indexing_run, record_writer
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.indexing_run import IndexProgress
+from context_agent.retrieval.chroma.indexing_report import IndexProgress
 from context_agent.retrieval.chunker import chunk_document
 from context_agent.retrieval.index import writer
 from context_agent.testing.documents import people

@@ -31,7 +31,7 @@ from context_agent.retrieval.chroma import private_copy, repair
 from context_agent.retrieval.chroma.client import chroma_errors, is_writing, writing
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.indexing_run import IndexProgress, IndexReport
+from context_agent.retrieval.chroma.indexing_report import IndexProgress, IndexReport
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.index.manifest import MANIFEST_SCHEMA

@@ -13,7 +13,7 @@ from context_agent.errors import ConfigError, CorpusCorruptError
 from context_agent.retrieval.chroma.client import connect
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
-from context_agent.retrieval.chroma.indexing_run import IndexReport
+from context_agent.retrieval.chroma.indexing_report import IndexReport
 from context_agent.retrieval.chroma.location import Location
 from context_agent.retrieval.embedders import load_embedder
 from context_agent.retrieval.index.manifest import MANIFEST_KEY, parse_manifest
