@@ -310,7 +310,7 @@ def _print_report(folder: Path, reference: str | None, as_json: bool) -> int:
     if as_json:
         output.print_json(summary.to_json())
     else:
-        from context_agent.eval.summary import show
+        from context_agent.eval.summary_table import show
 
         show(output.stdout(), summary)
     again = ". To answer the failed questions again, run the same command." if summary.failures else ""

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from context_agent.errors import ConfigError, DataError
 from context_agent.eval.aggregate import summarize
 from context_agent.eval.records import EvalRecord, TurnState
-from context_agent.eval.summary import Cell, EvalSummary, floor_line, summary_from_json
+from context_agent.eval.summary import Cell, EvalSummary, summary_from_json
+from context_agent.eval.summary_table import floor_line
 from tests.support.growth import MOST_GROWTH, growth
 from tests.support.sample_records import ORDER, made_records
 

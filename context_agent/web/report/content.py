@@ -13,7 +13,6 @@ from importlib.resources import files
 from context_agent.errors import MissingExtraError
 from context_agent.eval.metrics import Metric, find_metric, leading_metric
 from context_agent.eval.summary import (
-    METRIC_COLUMNS,
     MIN_VERDICT_QUESTIONS,
     Cell,
     EvalSummary,
@@ -23,11 +22,9 @@ from context_agent.eval.summary import (
     MetricValues,
     PooledCell,
     WorstQuestion,
-    format_interval,
-    format_value,
-    format_window,
     verdict,
 )
+from context_agent.eval.summary_table import METRIC_COLUMNS, format_interval, format_value, format_window
 from context_agent.text.counts import counted
 from context_agent.types import Question
 from context_agent.web.page import escape, page

@@ -17,7 +17,8 @@ from context_agent.errors import MissingExtraError
 from context_agent.eval.aggregate import summarize
 from context_agent.eval.metrics import METRICS
 from context_agent.eval.records import EvalRecord
-from context_agent.eval.summary import EvalSummary, MetricValue, format_interval, format_value, show, verdict
+from context_agent.eval.summary import EvalSummary, MetricValue, verdict
+from context_agent.eval.summary_table import format_interval, format_value, show
 from context_agent.types import Question
 from context_agent.web.drawing import MAX_NAME
 from context_agent.web.report import plots
