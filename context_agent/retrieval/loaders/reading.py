@@ -16,6 +16,13 @@ from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES, LoadReport
 from context_agent.types import Caption, Document, MetadataValue, Section
 
+SAVE_AGAIN = "If another program opens it, save it again there."
+"""What to do about a damaged file of a packed format."""
+LONGEST_TITLE = 1_000
+"""Maximum number of characters of a title."""
+_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_UNSAFE = re.compile(r"[^\w./@+~,=-]")
+
 
 class LeftOutError(DataError):
     """The error for a file of a folder that is left out because of its kind. All such files have the same reason."""
@@ -59,9 +66,6 @@ class Reading:
             self.report.note(self.name, reason)
 
 
-_UNSAFE = re.compile(r"[^\w./@+~,=-]")
-
-
 def identifier(path: str) -> str:
     """Return a relative path as a document id. Letters of any script stay, and special characters are percent-encoded.
 
@@ -70,13 +74,6 @@ def identifier(path: str) -> str:
     """
     composed = unicodedata.normalize("NFC", path)
     return _UNSAFE.sub(lambda match: quote(match[0], safe="", errors="surrogateescape"), composed)
-
-
-SAVE_AGAIN = "If another program opens it, save it again there."
-"""What to do about a damaged file of a packed format."""
-LONGEST_TITLE = 1_000
-"""Maximum number of characters of a title."""
-_UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
 
 
 def storable(text: str) -> str:
