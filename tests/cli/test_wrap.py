@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from context_agent.cli.wrap import (
+from context_agent.cli.wrap import WRAPPED
+from context_agent.cli.wrapped_agents import (
     CHATGPT,
     CODE_ASSIST,
     OPENCODE_CONFIG,
     PROVIDERS,
-    WRAPPED,
-    _arguments,
-    _servers,
     _uses_chatgpt_plan,
-    _variables,
+    arguments_of,
+    servers_of,
+    variables_of,
 )
 from context_agent.errors import ConfigError
 from tests.support.ctx1_process import PATIENCE, run
@@ -167,14 +167,14 @@ def test_a_command_that_does_not_exist_is_an_error(inside):
 
 def test_codex_without_a_login_gets_a_provider_that_reads_the_key(monkeypatch):
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    arguments = _arguments("/usr/bin/codex", ADDRESSES)
+    arguments = arguments_of("/usr/bin/codex", ADDRESSES)
     assert arguments[::2] == ["-c"] * 5
     assert 'model_providers.ctx1.base_url="http://127.0.0.1:2/v1"' in arguments
     assert 'model_provider="ctx1"' in arguments
-    assert _arguments("claude", ADDRESSES) == []
+    assert arguments_of("claude", ADDRESSES) == []
     monkeypatch.delenv("OPENAI_API_KEY")
     with pytest.raises(ConfigError, match="OPENAI_API_KEY"):
-        _arguments("codex", ADDRESSES)
+        arguments_of("codex", ADDRESSES)
 
 
 @pytest.mark.parametrize(
@@ -193,8 +193,8 @@ def test_codex_with_a_login_keeps_its_provider_so_that_its_sessions_can_be_resum
     assert _uses_chatgpt_plan("codex", None) is chatgpt
     addresses = ADDRESSES | ({CHATGPT: "http://127.0.0.1:4"} if chatgpt else {})
     address = "http://127.0.0.1:4" if chatgpt else "http://127.0.0.1:2/v1"
-    assert _arguments("codex", addresses) == ["-c", f'openai_base_url="{address}"']
-    assert (CHATGPT in _servers("codex", None)) is chatgpt
+    assert arguments_of("codex", addresses) == ["-c", f'openai_base_url="{address}"']
+    assert (CHATGPT in servers_of("codex", None)) is chatgpt
     assert not _uses_chatgpt_plan("codex", "http://localhost:4000")
     assert not _uses_chatgpt_plan("claude", None)
     monkeypatch.setenv("CODEX_API_KEY", "k")
@@ -205,7 +205,7 @@ def test_codex_with_a_login_keeps_its_provider_so_that_its_sessions_can_be_resum
 def test_a_file_without_a_login_of_codex_counts_as_none(text, tmp_path):
     (tmp_path / "auth.json").write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match="codex login"):
-        _arguments("codex", ADDRESSES)
+        arguments_of("codex", ADDRESSES)
 
 
 def test_an_agent_that_does_not_reach_the_proxy_gets_its_own_remedy(tmp_path):
@@ -221,15 +221,15 @@ def test_an_agent_that_does_not_reach_the_proxy_gets_its_own_remedy(tmp_path):
 def test_spaces_around_an_address_in_the_environment_do_not_count(monkeypatch):
     monkeypatch.setenv("ANTHROPIC_BASE_URL", " ")
     monkeypatch.setenv("ANTHROPIC_API_BASE", " http://gateway.example/v1 ")
-    servers = _servers("claude", None)
+    servers = servers_of("claude", None)
     assert servers[PROVIDERS[0]] == "http://gateway.example/v1"
     assert servers[PROVIDERS[1]] == "https://api.openai.com/v1"
     for address in ("gateway", "http://me:secret@gateway.example", "http://gateway.example?key=secret"):
         monkeypatch.setenv("ANTHROPIC_API_BASE", address)
         with pytest.raises(ConfigError, match="ANTHROPIC_API_BASE cannot be used: the server's address must") as error:
-            _servers("claude", None)
+            servers_of("claude", None)
         assert "secret" not in str(error.value)
-        assert _servers("claude", "http://localhost:4000")[PROVIDERS[0]] == "http://localhost:4000"
+        assert servers_of("claude", "http://localhost:4000")[PROVIDERS[0]] == "http://localhost:4000"
 
 
 @pytest.mark.parametrize(
@@ -248,46 +248,49 @@ def test_a_web_proxy_gets_no_requests_to_this_machine(environment, hosts, monkey
         monkeypatch.delenv(name.lower(), raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    variables = _variables(ADDRESSES, "claude")
+    variables = variables_of(ADDRESSES, "claude")
     assert variables.get("NO_PROXY") == variables.get("no_proxy") == hosts
 
 
 def test_opencode_gets_settings_in_its_environment(monkeypatch):
     monkeypatch.setenv(OPENCODE_CONFIG, '{"theme": "dark", "provider": {"openai": {"options": {"timeout": 3}}}}')
-    settings = json.loads(_variables(ADDRESSES, "opencode")[OPENCODE_CONFIG])
+    settings = json.loads(variables_of(ADDRESSES, "opencode")[OPENCODE_CONFIG])
     assert settings["theme"] == "dark"
     assert settings["provider"]["openai"]["options"] == {"timeout": 3, "baseURL": "http://127.0.0.1:2/v1"}
     assert settings["provider"]["anthropic"]["options"]["baseURL"] == "http://127.0.0.1:1/v1"
     assert settings["provider"]["google"]["options"]["baseURL"] == "http://127.0.0.1:3/v1beta"
-    assert OPENCODE_CONFIG not in _variables(ADDRESSES, "claude")
+    assert OPENCODE_CONFIG not in variables_of(ADDRESSES, "claude")
     for broken in ("{", "[]", '{"provider": 3}'):
         monkeypatch.setenv(OPENCODE_CONFIG, broken)
         with pytest.raises(ConfigError, match=OPENCODE_CONFIG):
-            _variables(ADDRESSES, "opencode")
+            variables_of(ADDRESSES, "opencode")
 
 
 @pytest.mark.parametrize("name", VARIABLES)
 def test_each_client_is_led_to_a_proxy(name):
-    assert _variables(ADDRESSES, "any")[name].startswith("http://127.0.0.1:")
+    assert variables_of(ADDRESSES, "any")[name].startswith("http://127.0.0.1:")
     assert not os.environ.get(name)
 
 
 def test_goose_finds_the_hosts_of_the_providers_and_keeps_its_own(monkeypatch):
-    variables = _variables(ADDRESSES, "/usr/bin/goose")
+    variables = variables_of(ADDRESSES, "/usr/bin/goose")
     assert variables["ANTHROPIC_HOST"] == "http://127.0.0.1:1"
     assert variables["OPENAI_HOST"] == "http://127.0.0.1:2"
     assert variables["GOOGLE_HOST"] == "http://127.0.0.1:3"
-    assert "GOOGLE_HOST" not in _variables(ADDRESSES, "bash"), "others may use this name for something else"
+    assert "GOOGLE_HOST" not in variables_of(ADDRESSES, "bash"), "others may use this name for something else"
     monkeypatch.setenv("OPENAI_HOST", "http://mine.example/")
     monkeypatch.setenv("ANTHROPIC_HOST", "http://claude.example/")
-    assert [_servers("goose", None)[it] for it in PROVIDERS[:2]] == ["http://claude.example", "http://mine.example/v1"]
-    assert _servers("aider", None)[PROVIDERS[1]] == PROVIDERS[1].address
+    assert [servers_of("goose", None)[it] for it in PROVIDERS[:2]] == [
+        "http://claude.example",
+        "http://mine.example/v1",
+    ]
+    assert servers_of("aider", None)[PROVIDERS[1]] == PROVIDERS[1].address
 
 
 def test_gemini_after_a_login_with_google_goes_through_the_proxy(monkeypatch):
-    assert _servers("gemini", None)[CODE_ASSIST] == CODE_ASSIST.address
-    assert CODE_ASSIST not in _servers("claude", None)
-    assert CODE_ASSIST not in _servers("gemini", "http://localhost:4000"), "a gateway does not know this API"
+    assert servers_of("gemini", None)[CODE_ASSIST] == CODE_ASSIST.address
+    assert CODE_ASSIST not in servers_of("claude", None)
+    assert CODE_ASSIST not in servers_of("gemini", "http://localhost:4000"), "a gateway does not know this API"
     monkeypatch.setenv("CODE_ASSIST_ENDPOINT", "http://mine.example")
-    assert _servers("gemini", None)[CODE_ASSIST] == "http://mine.example"
-    assert _variables({CODE_ASSIST: "http://127.0.0.1:4"}, "gemini")["CODE_ASSIST_ENDPOINT"] == "http://127.0.0.1:4"
+    assert servers_of("gemini", None)[CODE_ASSIST] == "http://mine.example"
+    assert variables_of({CODE_ASSIST: "http://127.0.0.1:4"}, "gemini")["CODE_ASSIST_ENDPOINT"] == "http://127.0.0.1:4"
