@@ -153,7 +153,8 @@ def probes_of(
     known_items = [
         Probe(_passage(chunk, generator), chunk.id, frozenset({chunk.id})) for chunk in chunks[:KNOWN_ITEM_PROBES]
     ]
-    drafts = (_draft(chunk, index, chunk_of, generator) for chunk in chunks)
+    frequencies: dict[str, int] = {}
+    drafts = (_draft(chunk, index, chunk_of, generator, frequencies) for chunk in chunks)
     relations = _relations(list(islice(filter(None, drafts), RELATED_PROBES)), fetch)
     naming = [Probe(relation.sentence, relation.source, relation.others) for relation in relations]
     describing = [Probe(relation.description, relation.source, relation.others) for relation in relations]
@@ -255,9 +256,13 @@ class _Relation:
 
 
 def _draft(
-    chunk: Chunk, index: WordIndex, chunk_of: Mapping[str, str] | None, generator: random.Random
+    chunk: Chunk,
+    index: WordIndex,
+    chunk_of: Mapping[str, str] | None,
+    generator: random.Random,
+    frequencies: dict[str, int],
 ) -> _Relation | None:
-    rare_words = _rare_words(chunk, index)
+    rare_words = _rare_words(chunk, index, frequencies)
     if not rare_words:
         return None
     sentence, term = generator.choice(rare_words)
@@ -292,12 +297,16 @@ def _without(term: str, word: str, index: WordIndex) -> str:
     return re.sub(re.escape(term), " ", word, flags=re.IGNORECASE) if len(terms) > 1 else ""
 
 
-def _rare_words(chunk: Chunk, index: WordIndex) -> list[tuple[str, str]]:
-    """Return (sentence, term) for each word of the chunk that also occurs in a few other chunks."""
+def _rare_words(chunk: Chunk, index: WordIndex, frequencies: dict[str, int]) -> list[tuple[str, str]]:
+    """Return (sentence, term) for each word of the chunk that also occurs in a few other chunks.
+
+    `frequencies` keeps the frequency of each term. In an index with deleted texts, each one takes a search.
+    """
     sentences = (_spaced(part, MAX_SENTENCE_WORDS) for part in _SENTENCE_END.split(chunk.text))
     pairs = [(sentence, term) for sentence in sentences for term in index.analyze(sentence)]
-    frequencies = index.document_frequency([term for _, term in pairs])
-    return [pair for pair, frequency in zip(pairs, frequencies, strict=True) if 2 <= frequency <= MAX_WORD_FREQUENCY]
+    unknown = list({term: None for _, term in pairs if term not in frequencies})
+    frequencies.update(zip(unknown, index.document_frequency(unknown).tolist(), strict=True))
+    return [(sentence, term) for sentence, term in pairs if 2 <= frequencies[term] <= MAX_WORD_FREQUENCY]
 
 
 def _spaced(text: str, words: int | None = None) -> str:

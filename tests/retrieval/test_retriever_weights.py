@@ -207,6 +207,19 @@ def test_a_word_relates_chunks_if_2_to_8_of_them_have_it(count: int, related: in
     assert [len(probe.relevant) for probe in probes.naming] == [related] * (count if related else 0)
 
 
+def test_the_frequency_of_a_word_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    original = Bm25Index.document_frequency
+
+    def recorded(index: Bm25Index, terms: Sequence[str]) -> NDArray[np.int64]:
+        asked.extend(terms)
+        return original(index, terms)
+
+    monkeypatch.setattr(Bm25Index, "document_frequency", recorded)
+    assert probes_of_texts(TEXTS).naming
+    assert len(asked) == len(set(asked)) > 5
+
+
 def test_only_the_part_of_a_compound_that_relates_the_chunks_is_hidden() -> None:
     texts = ["Traders sell Zanzibar-made cloves.", "Old Zanzibar ships left.", "The weather was fine."]
     assert [probe.query.split() for probe in probes_of_texts(texts).describing] == [
