@@ -236,10 +236,16 @@ def _last_break(text: str, start: int) -> int:
     spans = [match.span() for match in QUOTATION.finditer(text, start)]
     starts = [first for first, _ in spans]
     breaks = [match.end() for match in _BREAK.finditer(text, start) if match.end() < len(text)]
+    straight, opening, closing = (text.count(mark, start) for mark in '"“”')
+    end = len(text)
     for cut in reversed(breaks):
+        straight -= text.count('"', cut, end)
+        opening -= text.count("“", cut, end)
+        closing -= text.count("”", cut, end)
+        end = cut
         before = bisect_left(starts, cut)
         inside = before > 0 and cut < spans[before - 1][1]
-        opened = text.count('"', start, cut) % 2 or text.count("“", start, cut) > text.count("”", start, cut)
+        opened = straight % 2 or opening > closing
         if not inside and (not opened or cut - start > LONGEST_QUOTE):
             return cut
     return start
