@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import unicodedata
+from itertools import chain
 
 import pytest
 from hypothesis import given, settings
@@ -160,11 +161,14 @@ def test_escaping_adds_backslashes_only_and_once(text: str) -> None:
 
 
 def test_the_fast_path_and_the_skeleton_agree_on_every_character() -> None:
-    """A character that the fast path takes for plain is its own skeleton, apart from its case."""
+    """A character that the fast path takes for plain is its own skeleton, apart from its case.
+
+    No character is assigned outside these ranges, but for private use.
+    """
     skeletons = markers._skeletons()
     mismatches = [
         char
-        for char in map(chr, range(0x110000))
+        for char in map(chr, chain(range(0x40000), range(0xE0000, 0xE1000)))
         if markers._is_plain(char) and skeletons[char] != char.casefold() and char != "\r"
     ]
     assert mismatches == []

@@ -9,6 +9,7 @@ import lzma
 import os
 import tarfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,7 +21,11 @@ from context_agent.types import Document
 MAILBOX = b"".join(b"From a@b Fri Jan  2 03:04:05 2026\nFrom: a@b\nSubject: No. %d\n\nHi.\n\n" % n for n in range(3))
 PAGE = b"<html><title>Weir</title><body>Shut.</body></html>"
 
-COMPRESS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip.compress, "bz2": bz2.compress, "xz": lzma.compress}
+COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gz": gzip.compress,
+    "bz2": partial(bz2.compress, compresslevel=1),
+    "xz": partial(lzma.compress, preset=0),
+}
 compressions = pytest.mark.parametrize("extension", COMPRESS)
 
 
@@ -67,11 +72,11 @@ def test_parts_that_follow_each_other_are_one_file(tmp_path: Path, extension: st
 
 @compressions
 def test_of_damaged_rows_those_before_the_damage_are_read(tmp_path: Path, extension: str) -> None:
-    rows = b"".join(b'{"text": "%s"}\n' % os.urandom(500).hex().encode() for _ in range(3_000))
+    rows = b"".join(b'{"text": "%s"}\n' % os.urandom(500).hex().encode() for _ in range(800))
     packed = COMPRESS[extension](rows)
     (tmp_path / f"a.jsonl.{extension}").write_bytes(packed[: len(packed) // 2])
     documents, (reason,) = read(tmp_path)
-    assert 0 < len(documents) < 3_000
+    assert 0 < len(documents) < 800
     assert f"Its first {len(documents)} documents were read." in reason
 
 
