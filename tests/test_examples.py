@@ -17,15 +17,18 @@ from context_agent import MemoryCorpus, ScriptedPolicy, SearchAgent
 from context_agent.cli.demo import documents
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.testing.actions import prune, rank_all, search
-from tests.support.forked_programs import run_program
+from tests.support.fork_servers import MODELS, PROGRAMS
+from tests.support.forked_ctx1 import forked_ctx1
+from tests.support.forked_programs import ForkedProgram, run_path, run_program
 
 QUESTION = "Which award did the director of Rope receive?"
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
-def run(name: str, *arguments: str) -> str:
+def run(name: str, *arguments: str, server: str = PROGRAMS) -> str:
     """Run an example. Return its standard output."""
-    process = run_program(EXAMPLES / name, *arguments)
+    python = str(Path(forked_ctx1()).with_name("python"))
+    process = ForkedProgram(run_path, str(EXAMPLES / name), arguments, server, python=python).completed()
     assert process.returncode == 0, process.stderr
     return process.stdout
 
@@ -224,7 +227,9 @@ def test_evaluate_questions(linked_notes: Path, tmp_path: Path) -> None:
 def test_train_on_a_folder(linked_notes: Path, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="needs the train extra")
     weights = tmp_path / "mine.safetensors"
-    lines = run("train_on_a_folder.py", str(linked_notes), str(weights), "Who built Brasko Weir?").splitlines()
+    lines = run(
+        "train_on_a_folder.py", str(linked_notes), str(weights), "Who built Brasko Weir?", server=MODELS
+    ).splitlines()
     assert lines[0].endswith("questions, recall@5 1.000 [1.000, 1.000]")
     assert {line.split("  ")[1] for line in lines[1:3]} >= {"Brasko Weir"}
     assert weights.is_file()

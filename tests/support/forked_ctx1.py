@@ -5,7 +5,8 @@ streams and exit code, and passes signals on. Four things need the installed one
 terminal, looking at its process, and reading what its workers print.
 
 `torchrun` starts each rank as `python -u -m context_agent.cli ARGUMENTS`, and the variable PYTHON_EXEC names another
-program than `python`. The script may be that program.
+program than `python`. The script may be that program. It is also beside `ctx1` as `python`, for programs that start
+`ctx1` as a module or look for it beside their Python.
 """
 
 from __future__ import annotations
@@ -30,21 +31,22 @@ from tests.support.forked_ctx1 import main
 main()
 """
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGABRT)
-AS_MODULE = ["-u", "-m", "context_agent.cli"]
+MODULE = ["-m", "context_agent.cli"]
 
 
 @cache
 def forked_ctx1() -> str:
     """Return the path of the script. All test processes of a run share it."""
     folder, root = os.environ[ENVIRONMENT], str(Path(__file__).parents[2])
-    script = Path(folder, "bin", "ctx1")
-    script.parent.mkdir(exist_ok=True)
-    complete = script.with_name(f"ctx1.{os.getpid()}")
     text = LAUNCHER.format(python=sys.executable, root=root, variable=ENVIRONMENT, folder=folder)
-    complete.write_text(text, encoding="utf-8")
-    complete.chmod(0o755)
-    complete.replace(script)
-    return str(script)
+    scripts = Path(folder, "bin")
+    scripts.mkdir(exist_ok=True)
+    for name in ("python", "ctx1"):
+        complete = scripts / f"{name}.{os.getpid()}"
+        complete.write_text(text, encoding="utf-8")
+        complete.chmod(0o755)
+        complete.replace(scripts / name)
+    return str(scripts / "ctx1")
 
 
 class _Stream:
@@ -67,8 +69,9 @@ def main() -> None:
     from tests.support.forked_workers import ForkedContext
 
     arguments = sys.argv[1:]
-    if arguments[: len(AS_MODULE)] == AS_MODULE:
-        del arguments[: len(AS_MODULE)]
+    for start in (MODULE, ["-u", *MODULE]):
+        if arguments[: len(start)] == start:
+            del arguments[: len(start)]
     server = MODELS if arguments[:1] == ["train"] else PROGRAMS
     attach(forkserver._forkserver, server)
     # The fork runs no script, and shares no memory that a tracker would release.

@@ -19,6 +19,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
+from context_agent._support import child_process
 from tests.support.fork_servers import MODELS, PROGRAMS, attach
 from tests.support.forked_workers import ForkedContext, ForkedProcess, fork_workers
 
@@ -38,6 +39,7 @@ class ForkedProgram:
         arguments: The arguments of the program.
         server: The fork server.
         folder: The working directory. Defaults to that of the tests.
+        python: The Python that the program starts `ctx1` with. Defaults to that of the tests.
     """
 
     run: Callable[[str], object]
@@ -45,6 +47,7 @@ class ForkedProgram:
     arguments: tuple[str, ...]
     server: str = PROGRAMS
     folder: Path | None = None
+    python: str | None = None
 
     def start(self, stdout: Path, stderr: Path) -> ForkedProcess:
         """Start the program, which appends its output and its errors to the files."""
@@ -80,8 +83,10 @@ class ForkedProgram:
         if self.folder is not None:
             os.chdir(self.folder)
         sys.argv = [self.name, *self.arguments]
-        # A fork server of the program would import everything again.
+        sys.executable = self.python or sys.executable
+        # A fork server of the program and its workers would import everything again.
         attach(forkserver._forkserver, self.server)
+        child_process.get_context = lambda _: ForkedContext()  # type: ignore[assignment]
         self.run(self.name)
 
 
