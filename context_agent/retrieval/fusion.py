@@ -10,7 +10,7 @@ The weights from `calibration` suit an ordinary question. But a question may use
 For example, it names a company, and the corpus has only the company's ticker. A probe has only words of the corpus, so
 calibration cannot measure this case. Each question is therefore judged when it is asked. If many of its words are
 unknown, and no passage stands out by the known words, words cannot tell which passage is meant. `query_weights` then
-gives vectors more weight.
+gives vectors more weight. It does not do so if the embedder does not know the language of the corpus.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from context_agent.errors import ConfigError
 from context_agent.retrieval.corpus import CANDIDATES, PER_RETRIEVER
 from context_agent.retrieval.filters import Where
-from context_agent.retrieval.retriever import DENSE, SPARSE, KnowsWords, Retriever
+from context_agent.retrieval.retriever import DENSE, SPARSE, KnowsLanguage, KnowsWords, Retriever
 from context_agent.types import Chunk, Hit
 
 if TYPE_CHECKING:
@@ -197,9 +197,12 @@ def query_weights(
 
     Returns:
         The weights for this query. If words cannot tell which passage the query means, the retrievers that do not use
-        words get more weight.
+        words get more weight. An embedder that does not know the language of the corpus cannot tell either, so the
+        weights then stay unchanged.
     """
     adapted = {retriever.name: weights.get(retriever.name, 1.0) for retriever in retrievers}
+    if any(isinstance(retriever, KnowsLanguage) and not retriever.knows_language for retriever in retrievers):
+        return adapted
     for retriever in retrievers:
         if not isinstance(retriever, KnowsWords) or _lead(hits[retriever.name]) >= CLEAR_LEAD:
             continue

@@ -1,4 +1,4 @@
-"""A check whether an embedder knows the language of the texts that it will embed."""
+"""Checks whether an embedder knows the language of the texts that it embeds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from context_agent.text.languages import ENGLISH
 from context_agent.text.normalization import well_formed
 
 if TYPE_CHECKING:
@@ -26,6 +27,11 @@ _UNKNOWN_PIECE = "[UNK]"
 _CAPITALIZED_WORD = re.compile(r"\b[A-ZÀ-ÖØ-Þ]\w*")
 MISFIT_CHARACTERS = 1_000
 """The number of characters of each text that are checked."""
+
+
+def knows_language(embedder: str, language: str) -> bool:
+    """Return False if the embedder of this name knows English only, and most texts are in another language."""
+    return language == ENGLISH or not embedder.startswith(ENGLISH_EMBEDDERS)
 
 
 def language_warning(embedder: str, texts: Sequence[str]) -> str:

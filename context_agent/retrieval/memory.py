@@ -39,6 +39,7 @@ from context_agent.retrieval.index.bm25 import Bm25Entry, Bm25Index, Bm25Retriev
 from context_agent.retrieval.index.dense import DenseRetriever, VectorTable
 from context_agent.retrieval.index.grep import Pattern, scan
 from context_agent.retrieval.index.text_table import TextTable
+from context_agent.retrieval.language_fit import knows_language
 from context_agent.retrieval.retriever import Retriever
 from context_agent.retrieval.retriever_weights import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.tokens import HarmonyCounter
@@ -126,7 +127,13 @@ class MemoryCorpus:
         self._reranker = reranker
         self.name = f"memory:{_digest(self._chunks)}"
         retrievers: list[Retriever] = [
-            DenseRetriever(vector_table, self._embed_query, lambda row: self._chunks[row].id, self._mask),
+            DenseRetriever(
+                vector_table,
+                self._embed_query,
+                lambda row: self._chunks[row].id,
+                self._mask,
+                knows_language=knows_language(self.embedder.name, self._bm25.language),
+            ),
             Bm25Retriever(self._bm25, self.matching),
         ]
         self.retrievers = [wrap(retriever) for retriever in retrievers] if wrap else retrievers

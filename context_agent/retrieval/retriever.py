@@ -26,6 +26,15 @@ class Retriever(Protocol):
         """Return at most `k` chunks as (chunk id, score), best first. The order does not change between calls."""
 
 
+@runtime_checkable
+class KnowsLanguage(Protocol):
+    """A retriever by vectors that says whether its embedder knows the language of the corpus."""
+
+    @property
+    def knows_language(self) -> bool:
+        """False if the embedder knows another language only. The retriever then finds little."""
+
+
 QueryVectors = Callable[[str], NDArray[np.float32]]
 """A function that returns the vector of a query, shape (d,)."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.retrieval.language_fit import language_warning
+from context_agent.retrieval.language_fit import knows_language, language_warning
 from tests.support.human_rights import TEXTS
 
 
@@ -39,3 +39,16 @@ def test_short_english_sentences_about_invented_names_fit() -> None:
     assert language_warning("static-minilm-380@b832660a", towns) == ""
     orte = [f"{name} ist ein Ort an der Lume. Er liegt bei der alten Brennerei am Fluss." for name in names]
     assert "knows English only" in language_warning("static-minilm-380@b832660a", orte)
+
+
+@pytest.mark.parametrize(
+    ("embedder", "language", "known"),
+    [
+        ("static-minilm-256@1a2b3c4d", "de", False),
+        ("minilm-384@1a2b3c4d", "zh", False),
+        ("static-minilm-256@1a2b3c4d", "en", True),
+        ("multilingual-384@1a2b3c4d", "de", True),
+    ],
+)
+def test_an_english_embedder_knows_no_other_language(embedder: str, language: str, known: bool) -> None:
+    assert knows_language(embedder, language) is known

@@ -153,3 +153,18 @@ def test_the_unknown_share_is_that_of_the_weight_of_unknown_words(logs: MemoryCo
 
 def test_the_same_question_gets_the_same_weights(notes: MemoryCorpus) -> None:
     assert weights_of(notes, NAMING[0]) == weights_of(notes, NAMING[0])
+
+
+PLANTS = [
+    Document("presse", "Die Presse verliert Druck, sobald das Ventil am Zylinder klemmt."),
+    Document("kessel", "Der Kessel wird im Oktober von der Firma Brandl geprüft."),
+    Document("pumpe", "Die Pumpe im Keller läuft, wenn der Schwimmer oben steht."),
+]
+
+
+def test_vectors_that_do_not_know_the_language_do_not_decide_about_unknown_words() -> None:
+    corpus = MemoryCorpus(PLANTS, embedder="static")
+    question = "Wieso brummt nachts eigentlich unsere Heizungsanlage, Ventil?"
+    words = next(retriever for retriever in corpus.retrievers if isinstance(retriever, KnowsWords))
+    assert words.unknown_share(question) > 0.5
+    assert weights_of(corpus, question) == {DENSE: 1.0, SPARSE: 1.0}

@@ -147,9 +147,10 @@ class ClientReader:
                 vectors[records[record]] = vector / (float(np.linalg.norm(vector)) or 1.0)
         return vectors
 
-    def dense(self, embed_query: QueryVectors) -> Retriever:
+    def dense(self, embed_query: QueryVectors, *, knows_language: bool = True) -> Retriever:
         """See `SnapshotReader`. The search is approximate, by Chroma's index."""
-        return ChromaDense(self._collection, embed_query, self._snapshot.chunk_of_record)
+        records = self._snapshot.chunk_of_record
+        return ChromaDense(self._collection, embed_query, records, knows_language=knows_language)
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
@@ -203,14 +204,23 @@ class ChromaDense:
 
     name = DENSE
 
-    def __init__(self, collection: Collection, embed_query: QueryVectors, chunk_of: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        collection: Collection,
+        embed_query: QueryVectors,
+        chunk_of: Mapping[str, str],
+        *,
+        knows_language: bool = True,
+    ) -> None:
         """Wrap a collection.
 
         Args:
             collection: The collection.
             embed_query: A function that returns the vector of a query.
             chunk_of: The chunk id of each record in the state that is read. Other records are dropped.
+            knows_language: See `KnowsLanguage`.
         """
+        self.knows_language = knows_language
         self._collection, self._embed_query, self._chunk_of = collection, embed_query, chunk_of
         self._offset, self._factor = _cosine_of_distance(collection)
 

@@ -48,6 +48,7 @@ from context_agent.retrieval.index.layouts import ForeignLayout, Layout, OwnLayo
 from context_agent.retrieval.index.manifest import MANIFEST_KEY, Manifest, parse_manifest
 from context_agent.retrieval.index.metadata_keys import Keys, keys_notice
 from context_agent.retrieval.index.publication import StoredCollection
+from context_agent.retrieval.language_fit import knows_language
 from context_agent.retrieval.retriever import Retriever
 from context_agent.retrieval.retriever_weights import Calibration, Probes, calibrate, probes_of, sample_rows
 from context_agent.types import Chunk, Hit
@@ -430,8 +431,9 @@ class ChromaCorpus:
             self._reader = source.reader(self.snapshot, self._layout)
             self._chunks = RecentValues[Chunk](CACHED_VALUES)
             self._vectors = RecentValues[NDArray[np.float32]](CACHED_VALUES)
+            known = knows_language(self.embedder.name, self.snapshot.bm25.language)
             shipped: list[Retriever] = [
-                *([] if self._words_alone else [self._reader.dense(self._embed_query)]),
+                *([] if self._words_alone else [self._reader.dense(self._embed_query, knows_language=known)]),
                 Bm25Retriever(self.snapshot.bm25, self._reader.matching, self.snapshot.chunk_of_record),
             ]
             self.retrievers = [self._wrap(retriever) for retriever in shipped] if self._wrap else shipped

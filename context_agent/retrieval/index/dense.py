@@ -150,6 +150,8 @@ class DenseRetriever:
         embed_query: QueryVectors,
         id_of: Callable[[int], str],
         mask: Callable[[Where], NDArray[np.bool_]],
+        *,
+        knows_language: bool = True,
     ) -> None:
         """Wrap a table.
 
@@ -158,7 +160,9 @@ class DenseRetriever:
             embed_query: A function that returns the vector of a query.
             id_of: A function that returns the chunk id of a row.
             mask: A function that returns the rows which a metadata filter admits, shape (rows,).
+            knows_language: See `KnowsLanguage`.
         """
+        self.knows_language = knows_language
         self._table, self._embed_query, self._id_of, self._mask = table, embed_query, id_of, mask
 
     def search(self, query: str, k: int, where: Where | None = None) -> list[tuple[str, float]]:

@@ -45,9 +45,12 @@ class SnapshotReader:
         rows = ((chunk_id, self._snapshot.row_of_chunk.get(chunk_id)) for chunk_id in chunk_ids)
         return {chunk_id: self._snapshot.rows.vector(row, unit=True) for chunk_id, row in rows if row is not None}
 
-    def dense(self, embed_query: QueryVectors) -> DenseRetriever:
-        """Return a dense search in this state."""
-        return DenseRetriever(self._vectors, embed_query, lambda row: self._snapshot.rows[row].chunk, self._mask)
+    def dense(self, embed_query: QueryVectors, *, knows_language: bool = True) -> DenseRetriever:
+        """Return a dense search in this state. `knows_language` says whether the embedder knows the language."""
+        chunk_of = self._snapshot.rows
+        return DenseRetriever(
+            self._vectors, embed_query, lambda row: chunk_of[row].chunk, self._mask, knows_language=knows_language
+        )
 
     def hybrid(
         self, query: str, embed_query: QueryVectors, limit: int, exclude: AbstractSet[str], where: Where | None
