@@ -1,14 +1,16 @@
-"""Words of a question in the spelling that the texts have: `Mueller` for `Müller`, and the other way round.
+"""Words of a question in the spelling that the texts have: `Mueller` for `Müller`, and `filename` for `file name`.
 
-Many keyboards have no umlauts, and without its accent `Müller` is `Muller`.
+Many keyboards have no umlauts, and without its accent `Müller` is `Muller`. Code writes several words as one, as in
+`PodDisruptionBudget`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from context_agent.text.normalization import normal_form
+from context_agent.text.words import STOP_WORDS
 
 _PLAIN = {"ä": "ae", "ö": "oe", "ü": "ue", "ß": "ss", "ø": "oe", "å": "aa", "Ä": "Ae", "Ö": "Oe", "Ü": "Ue", "Ø": "Oe"}
 _PLAIN |= {"Å": "Aa"}
@@ -19,6 +21,12 @@ _WORD = re.compile(r"[^\W\d_]{4,40}+")
 """A word that may have another spelling. Short ones would become other words."""
 MOST_RESPELLED = 64
 """Maximum number of different words of a text that are looked up."""
+_JOINABLE = re.compile(r"[^\W\d_]{1,40}+(?:[ -][^\W\d_]{1,40}+)++")
+"""Words with nothing but a space or a hyphen between them."""
+_NOT_JOINED = STOP_WORDS - {"name"}
+"""Stop words are not joined, because `in come` is not `income`. `file name` and `user name` are often one word."""
+MOST_JOINED_WORDS, MOST_LOOKUPS = 4, 64
+"""Maximum number of neighboring words that become one, and of such words that are looked up."""
 
 
 def respelled(text: str, is_known: Callable[[str], bool]) -> str:
@@ -38,6 +46,36 @@ def respelled(text: str, is_known: Callable[[str], bool]) -> str:
         return spellings.get(word, word)
 
     return _WORD.sub(spelled, normal_form("NFC", text))
+
+
+def joined_words(text: str, is_known: Callable[[str], bool]) -> list[tuple[str, str]]:
+    """Return the words of a text that join neighboring words of a question, each as one word and as asked.
+
+    Stop words and single letters are not joined.
+
+    Args:
+        text: A question.
+        is_known: A function that returns True if a text has a word.
+    """
+    found: dict[str, str] = {}
+    for number, asked in enumerate(_neighbors(text)):
+        joined = re.sub("[ -]", "", asked)
+        if number < MOST_LOOKUPS and joined not in found and is_known(joined):
+            found[joined] = asked
+    return list(found.items())
+
+
+def _neighbors(text: str) -> Iterator[str]:
+    """Yield each sequence of neighboring content words, as written."""
+    for run in _JOINABLE.finditer(text):
+        spans = [word.span() for word in re.finditer(r"[^ -]++", run[0])]
+        for first, (start, _) in enumerate(spans):
+            for last in range(first, min(first + MOST_JOINED_WORDS, len(spans))):
+                begin, end = spans[last]
+                if end - begin < 2 or run[0][begin:end].lower() in _NOT_JOINED:
+                    break
+                if last > first:
+                    yield run[0][start:end]
 
 
 def spellings(text: str) -> list[tuple[str, str]]:

@@ -15,7 +15,7 @@ from context_agent.text.normalization import vowel_signs, with_plain_numbers, wi
 from context_agent.text.scripts import SPACED, segmented, unspaced
 
 _WORD = re.compile(r"\d+(?:\.\d++)++|[^\W_]+")
-_POSSESSIVE = re.compile(r"['’]s\b")
+_POSSESSIVE = re.compile(r"(?<=\w)['’][sS]\b")
 _BRACKETED = re.compile(r"(?:(?<!\s)\s++)?[(\[].{0,200}?[)\]]")
 _VERSION = re.compile(r"\bv(?=\d)")
 _DATE = re.compile(r"(?<!\d)(?:19|20)\d\d[-_/](0[1-9]|1[0-2])(?:[-_/]([0-3]\d))?(?!\d)")
@@ -81,12 +81,17 @@ _RELATED_WORDS = {
 """
 
 
+def without_possessives(text: str) -> str:
+    """Return the text without the endings of possessives: `the canon's` becomes `the canon`."""
+    return _POSSESSIVE.sub("", text)
+
+
 def fold(text: str) -> str:
     """Return the text in lower case, without accents and possessive endings.
 
     `v2.1` becomes `2.1`, `2,048` becomes `2048` and `16GB` becomes `16 gb`. A date in digits gets its month's name.
     """
-    text = with_plain_numbers(_DATE.sub(_spelled, _VERSION.sub("", _POSSESSIVE.sub("", text.lower()))))
+    text = with_plain_numbers(_DATE.sub(_spelled, _VERSION.sub("", without_possessives(text.lower()))))
     if text.isascii():
         return text
     return without_marks(without_silent(text))

@@ -168,3 +168,9 @@ def test_vectors_that_do_not_know_the_language_do_not_decide_about_unknown_words
     words = next(retriever for retriever in corpus.retrievers if isinstance(retriever, KnowsWords))
     assert words.unknown_share(question) > 0.5
     assert weights_of(corpus, question) == {DENSE: 1.0, SPARSE: 1.0}
+
+
+def test_words_that_a_text_has_as_one_are_known() -> None:
+    corpus = MemoryCorpus([Document("a", "kind: PodDisruptionBudget"), Document("b", "kind: Service")])
+    words = next(retriever for retriever in corpus.retrievers if isinstance(retriever, KnowsWords))
+    assert words.unknown_share("pod disruption budget") == 0 < words.unknown_share("pod interruption budget")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.text.respelling import MOST_RESPELLED, respelled
+from context_agent.text.respelling import MOST_LOOKUPS, MOST_RESPELLED, joined_words, respelled
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,25 @@ def test_each_word_is_looked_up_once_and_few_of_a_long_text_are():
     words = [f"K{chr(97 + number % 26)}{chr(97 + number // 26)}ln" for number in range(200)]
     respelled(" ".join(word.replace("K", "Kö") for word in words) * 2, lambda word: bool(asked.append(word)))
     assert len(asked) == len(set(asked)) == 2 * MOST_RESPELLED
+
+
+@pytest.mark.parametrize(
+    ("question", "known", "expected"),
+    [
+        ("the pod disruption budget", {"poddisruptionbudget"}, [("poddisruptionbudget", "pod disruption budget")]),
+        ("a file name, or a file-name", {"filename"}, [("filename", "file name")]),
+        ("a file-name", {"filename"}, [("filename", "file-name")]),
+        ("a file, name it", {"filename"}, []),
+        ("in come what may", {"income", "maybe"}, []),
+        ("vitamin C level", {"vitaminC", "vitaminClevel"}, []),
+        ("one two three four five", {"onetwothreefourfive"}, []),
+    ],
+)
+def test_neighboring_content_words_that_a_text_has_as_one_are_joined(question, known, expected):
+    assert joined_words(question, known.__contains__) == expected
+
+
+def test_few_neighbors_of_a_long_question_are_looked_up():
+    asked: list[str] = []
+    joined_words("alpha beta gamma delta " * 100, lambda word: bool(asked.append(word)))
+    assert len(asked) == MOST_LOOKUPS

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ from context_agent.text.dates import days, days_of
 from context_agent.text.editions import Edition
 from context_agent.text.identifiers import Asked, asked_identifiers, identifiers
 from context_agent.text.names import Mention, mentions, question_entities, sentence_openers
-from context_agent.text.respelling import respelled, spellings
+from context_agent.text.respelling import joined_words, respelled, spellings
 from context_agent.text.scripts import unspaced
 from context_agent.text.sentences import capitalized_sentences
 from context_agent.text.words import (
@@ -197,6 +197,8 @@ class AnalyzedQuestion:
     pairs: tuple[str, ...]
     """Neighboring words, padded with blanks."""
     cues: tuple[float, ...]
+    joined: tuple[tuple[str, str], ...] = ()
+    """Words of the corpus that join words of the question, as one word and as asked."""
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
@@ -297,11 +299,12 @@ class AnalyzedQuestion:
     def renoted_keys(self, passage: AnalyzedPassage) -> frozenset[str]:
         """Return the keys of the question's words that the passage has in some notation.
 
-        These are the words of dates and codes, and words with and without hyphens or umlauts, such as `e-mail` and
-        `email`, and `Mueller` and `Müller`. A stemmer may find both spellings.
+        These are the words of dates and codes, words with and without hyphens or umlauts, such as `e-mail` and `email`,
+        and `Mueller` and `Müller`, and words that the passage has as one. A stemmer may find both spellings.
         """
         found = [asked.surface for asked in self.identifiers if not passage.identifiers.isdisjoint(asked.spellings)]
         found += [surface for joined, surface in self.hyphenated if key(joined) in passage.keys]
+        found += [asked for joined, asked in self.joined if joined.lower() in passage.vocabulary]
         found += [word for word, others in self.respelled if others <= passage.keys]
         found += [surface for surface, day in self.days if day in days_of(passage.identifiers)]
         return frozenset(key(word) for surface in found for word in words(surface)) | passage.joined_keys
@@ -500,7 +503,8 @@ class Notes:
     def of(cls, question: str, weights: WordWeights) -> Notes:
         """Return empty notes for a question."""
         begin = respelled(question[:ANALYZED_CHARACTERS], weights.is_known)
-        return cls(analyze_question(begin + question[ANALYZED_CHARACTERS:], weights), weights)
+        analyzed = analyze_question(begin + question[ANALYZED_CHARACTERS:], weights)
+        return cls(replace(analyzed, joined=tuple(joined_words(begin, weights.is_known))), weights)
 
     def add(self, candidate: ChunkCandidate) -> None:
         """Append a candidate whose chunk is new."""

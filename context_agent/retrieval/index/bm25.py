@@ -8,7 +8,8 @@ scripts without spaces into terms. Scores use tantivy's fixed k1 = 1.2 and b = 0
 An index may hold texts in several languages. Each text is analyzed in its own language, so a word of a query has a form
 in each language of the index. The forms count as one term, which is as frequent as all of them together.
 
-A query is never parsed. Its analyzed words become a disjunction of terms, so a query may have any characters.
+A query is never parsed. Its analyzed words become a disjunction of terms, so a query may have any characters. The
+ending of a possessive is no term. Neighboring words that a text has as one, such as `filename`, are one more term.
 
 The identifiers of a text (`text.identifiers`) are in a field of their own. Those that only its document's id has are in
 another one. The short values of its metadata are in a fourth field, which is only searched for words that more
@@ -41,8 +42,9 @@ from context_agent.text.language_identification import identify, language_of, la
 from context_agent.text.languages import ENGLISH, LANGUAGES, STEMMED, require_language
 from context_agent.text.normalization import well_formed, with_plain_numbers
 from context_agent.text.record_fields import short_fields
-from context_agent.text.respelling import respelled
+from context_agent.text.respelling import joined_words, respelled
 from context_agent.text.scripts import segmented
+from context_agent.text.words import without_possessives
 
 if TYPE_CHECKING:
     from tantivy import Index, IndexWriter, Query, Schema
@@ -202,6 +204,7 @@ class Bm25Index:
             return []
         with self.reading():
             query = respelled(query[:MAX_QUERY_CHARACTERS], lambda word: any(map(self._known, self._terms(word))))
+            query = " ".join((query, *(joined for joined, _ in self.joined(query))))
             terms = {"text": self._terms(query), "identifiers": self._identifiers(query)}
             terms["document"] = terms["identifiers"]
             terms["metadata"] = [forms for forms in terms["text"] if self._field(forms) == "metadata"]
@@ -229,6 +232,15 @@ class Bm25Index:
                 (str(searcher.doc(address).get_first("id")), float(score)) for score, address in hits if score >= least
             ]
         return sorted(scored, key=lambda hit: (-hit[1], hit[0]))[:k]
+
+    def joined(self, query: str) -> list[tuple[str, str]]:
+        """Return the words of the texts that join words of a query, such as `filename`, and the words as asked."""
+        asked = {form for forms in self._terms(query) for form in forms}
+
+        def is_known(word: str) -> bool:
+            return any(self._known(tuple(form for form in forms if form not in asked)) for forms in self._terms(word))
+
+        return joined_words(query, is_known)
 
     def analyze(self, text: str) -> list[str]:
         """Return the distinct terms of a text in order of appearance, in each language of the index."""
@@ -282,7 +294,7 @@ class Bm25Index:
 
         Each term has the forms of a word in different languages.
         """
-        cut = self._cut(text[:MAX_QUERY_CHARACTERS])
+        cut = self._cut(without_possessives(text[:MAX_QUERY_CHARACTERS]))
         codes = self._always
         if len(codes) < len(self._analyzed):
             shown = languages_shown(cut)
@@ -451,8 +463,11 @@ class Bm25Retriever:
     def unknown_share(self, query: str) -> float:
         """See `KnowsWords`. A word has the same weight as in BM25.
 
-        A word in the metadata makes up for an unknown one, because only a search by words finds it.
+        A word in the metadata makes up for an unknown one, because only a search by words finds it. Words that a chunk
+        has as one count as known.
         """
+        for joined, asked in self._index.joined(query):
+            query = query.replace(asked, joined)
         frequencies, in_metadata = self._index.term_frequencies(query)
         rarity = np.log1p((self._index.count() - frequencies + 0.5) / (frequencies + 0.5))
         unknown = rarity[frequencies == 0].sum() - rarity[in_metadata].sum()

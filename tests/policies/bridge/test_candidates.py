@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from context_agent.policies.bridge.candidates import AnalyzedPassage, WordWeights, analyze_question
+from context_agent.policies.bridge.candidates import AnalyzedPassage, Notes, WordWeights, analyze_question
 from context_agent.policies.bridge.links import NO_LINK, link
 from context_agent.retrieval.memory import MemoryCorpus
 from context_agent.testing.embedders import HashEmbedder
@@ -146,3 +146,10 @@ def test_a_question_that_joins_facts_has_a_clause_for_each():
     assert question.in_clause.sum(axis=0).min() == 1
     for text in ("", "?", "Who?", ",,, and and"):
         assert len(analyze_question(text, flat).clauses) == 1
+
+
+def test_words_that_a_passage_has_as_one_are_covered():
+    corpus = MemoryCorpus([Document("a", "kind: PodDisruptionBudget"), Document("b", "kind: Pod")], embedder="static")
+    question = Notes.of("the pod disruption budget", WordWeights(corpus)).question
+    assert question.coverage(AnalyzedPassage("", "kind: PodDisruptionBudget")).tolist() == [1, 1, 1]
+    assert question.coverage(AnalyzedPassage("", "kind: Pod")).tolist() == [1, 0, 0]

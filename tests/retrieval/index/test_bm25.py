@@ -328,3 +328,25 @@ def test_a_query_of_many_identifiers_keeps_the_rarest() -> None:
 @pytest.mark.parametrize(("text", "query"), [("Jürgen Müller", "Juergen Mueller"), ("Ask Mueller", "Müller")])
 def test_a_name_is_found_with_and_without_umlauts(text: str, query: str) -> None:
     assert [hit for hit, _ in named("Jan Meyer", text).search(query, 2)] == ["1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        ("kind: PodDisruptionBudget", "the pod disruption budget of a service"),
+        ("a filename", "Which file name is wrong?"),
+        ("the wifi is down", "Wi-Fi"),
+    ],
+)
+def test_words_that_a_text_has_as_one_are_found(text: str, query: str) -> None:
+    assert [hit for hit, _ in named("a service is down or wrong", text).search(query, 1)] == ["1"]
+
+
+def test_words_are_not_joined_to_a_form_of_one_of_them_or_of_words_that_mean_little() -> None:
+    assert named("Das gibt Ärger und bleibt").joined("Gibt es Ärger?") == []
+    assert named("the income of the doctors").joined("Which doctor s came in come what may") == []
+
+
+@pytest.mark.parametrize("query", ["the canon's", "the canon’s", "THE CANON'S"])
+def test_the_ending_of_a_possessive_is_no_word(query: str) -> None:
+    assert [hit for hit, _ in named("a brewer's wife and a brewer's son", "a canon").search(query, 2)] == ["1"]
