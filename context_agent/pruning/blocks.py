@@ -28,8 +28,8 @@ from context_agent.text.sentences import loose_ends
 TINY, SMALL, TARGET, LARGEST = 40, 100, 600, 1_200
 """Sizes in characters.
 
-A record below `TINY` or a block below `SMALL` is joined with the next one, up to `TARGET`. A block above `LARGEST` is
-cut.
+A record below `TINY` or a block below `SMALL` is joined with the next one, up to `TARGET`. The rows of a table are
+joined up to `TINY`. A block above `LARGEST` is cut.
 """
 SMALL_BUDGET, SMALLEST = 1_600, 2 / 3
 """The budget in tokens below which the last two sizes shrink with the budget, and the factor to which they shrink.
@@ -145,12 +145,15 @@ class Sizes:
         tiny: A record below this size is joined with the next one.
         small: A block below this size is joined with the next one.
         target: The size up to which small parts are joined.
+        rows: The size up to which the tiny rows of a table are joined. Each row is a record, so a passage of several
+            rows is about several things. In a very long text, it is the target size.
         largest: The size above which a block is cut.
     """
 
     tiny: int
     small: int
     target: int
+    rows: int
     largest: int
 
     @classmethod
@@ -170,7 +173,9 @@ class Sizes:
         shrunk = factor if budget is None else factor * min(1.0, max(SMALLEST, budget / SMALL_BUDGET))
         if is_fine:
             shrunk = factor * FINE
-        return cls(int(TINY * factor), int(SMALL * factor), int(TARGET * shrunk), int(LARGEST * shrunk))
+        tiny, target = int(TINY * factor), int(TARGET * shrunk)
+        rows = tiny if len(text) <= UNSCALED else target
+        return cls(tiny, int(SMALL * factor), target, rows, int(LARGEST * shrunk))
 
 
 Span = tuple[int, int, str]

@@ -43,6 +43,8 @@ __all__ = ["LARGEST", "Passage", "cut"]
 
 DEEPEST = 6
 """Maximum number of levels of nested values that are opened. A string that contains JSON counts as a level."""
+PAIR_CELLS = 2
+"""The cells of a row that is a pair, such as a file and its size. Tiny pairs are joined like members of an object."""
 FEWEST_MEMBERS = 4
 """Minimum number of members of an object whose members may each be a record, and of parts of a text with titles."""
 _SIGNATURE = re.compile(r"\ufeff?WEBVTT(?![^\s])[^\n]*+\n")
@@ -330,6 +332,7 @@ class _Cutter:
         label = f"{label} {table.labels}".strip()[:LONGEST_LABEL]
         group, own = next(self._groups), next(self._groups)
         items = () if whole is None else (Item(*whole, own, "text"),)
+        is_record = table.cells > PAIR_CELLS
         names = {row[0]: said for row, said in zip(table.rows, inherited_cells(self._text, table), strict=True)}
         return [
             Passage(
@@ -343,15 +346,18 @@ class _Cutter:
                 delimiter=table.delimiter,
                 items=items,
             )
-            for first, last in self._collected(table.rows, self._sizes.tiny)
+            for first, last in self._collected(table.rows, self._sizes.tiny, self._sizes.rows if is_record else None)
         ]
 
-    def _collected(self, spans: Iterable[tuple[int, int]], small: int) -> Iterator[tuple[int, int]]:
+    def _collected(
+        self, spans: Iterable[tuple[int, int]], small: int, target: int | None = None
+    ) -> Iterator[tuple[int, int]]:
         """Yield the spans. Neighbors that are smaller than `small` are joined up to the target size."""
+        target = self._sizes.target if target is None else target
         pending: tuple[int, int] | None = None
         for start, end in spans:
             is_small = end - start < small
-            if pending is not None and (not is_small or end - pending[0] > self._sizes.target):
+            if pending is not None and (not is_small or end - pending[0] > target):
                 yield pending
                 pending = None
             if is_small:

@@ -10,7 +10,17 @@ from xml.etree import ElementTree as ET
 import pytest
 from hypothesis import given
 
-from context_agent.pruning.blocks import FINE, LETTERS_OF_A_WIDE, SMALL_BUDGET, SMALLEST, TARGET, Item, with_line_breaks
+from context_agent.pruning.blocks import (
+    FINE,
+    LETTERS_OF_A_WIDE,
+    SMALL_BUDGET,
+    SMALLEST,
+    TARGET,
+    UNSCALED,
+    Item,
+    Sizes,
+    with_line_breaks,
+)
 from context_agent.pruning.gaps import without
 from context_agent.pruning.passages import LARGEST, Passage, cut
 from context_agent.pruning.passages import _last_line as last_line
@@ -653,3 +663,19 @@ def test_the_last_line_before_a_part_names_it(line: str, said: str) -> None:
 )
 def test_a_label_is_shortened_so_that_the_name_has_room(label: str, name: str, whole: str) -> None:
     assert with_name(label, name) == whole
+
+
+def test_a_tiny_row_of_a_table_is_a_passage_and_tiny_pairs_are_joined() -> None:
+    rows = [f"A-{number},Ana Berg,lamp,Bergen" for number in range(100, 130)]
+    assert [passage.text for passage in cut("\n".join(["order,customer,item,city", *rows]))] == rows
+    shortest = [f"{number},b,c" for number in range(100, 130)]
+    assert [passage.text for passage in cut("\n".join(["order,customer,item", *shortest]))] == [
+        "\n".join(shortest[row : row + 5]) for row in range(0, 30, 5)
+    ]
+    pairs = [f"{number}K\tsrc/a{number}.py" for number in range(100, 130)]
+    assert len(cut("\n".join(["size\tfile", *pairs]))) == 1
+
+
+def test_tiny_rows_of_a_very_long_text_are_joined_up_to_the_target_size() -> None:
+    short, long = Sizes.of("a"), Sizes.of("a" * (UNSCALED + 1))
+    assert (short.rows, long.rows) == (short.tiny, long.target)
