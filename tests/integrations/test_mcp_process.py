@@ -86,7 +86,9 @@ async def test_over_stdio(index: Path, mode: str) -> None:
     async def note(progress: float, total: float | None, message: str | None) -> None:
         messages.append(message)
 
-    server = StdioServerParameters(command=CTX1, args=["mcp", "--path", str(index)], env=ONE_THREAD)
+    # One of them is the installed one.
+    command = CTX1 if mode == "auto" else forked_ctx1()
+    server = StdioServerParameters(command=command, args=["mcp", "--path", str(index)], env=ONE_THREAD)
     async with Client(server, mode=mode, read_timeout_seconds=PATIENCE) as client:
         arguments = {"question": QUESTION, "k": 2, "detail": "full"}
         answer = await client.call_tool("retrieve", arguments, progress_callback=note)
