@@ -74,10 +74,15 @@ def svg(figure: Figure, name: str, title: str, *, standalone: bool = True) -> st
             text color of the page.
     """
     import matplotlib as mpl
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     out = io.StringIO()
     mpl.rcParams["svg.hashsalt"] = name
-    figure.savefig(out, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
+    for patch in (figure.patch, *(panel.patch for panel in figure.axes)):
+        patch.set(facecolor="none", edgecolor="none")
+    # `Figure.savefig` draws everything twice.
+    drawer: Any = FigureCanvasSVG(figure)  # matplotlib has no annotations for it
+    drawer.print_svg(out, metadata={"Date": None, "Creator": None})
     root = ET.fromstring(out.getvalue())  # noqa: S314 - matplotlib wrote it
     _clean(root, name)
     root.set("role", "img")
