@@ -20,6 +20,7 @@ import re
 import ssl
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cached_property
@@ -191,6 +192,10 @@ class Endpoint:
     def host(self) -> str:
         """The server's host name or IP address, without its port."""
         return self._url.host
+
+    def add_header(self, name: str, value: str) -> None:
+        """Send a header with all later requests."""
+        self._vendor = replace(self._vendor, headers={**self._vendor.headers, name: value})
 
     async def post(
         self,

@@ -16,9 +16,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from context_agent._support.bound_thinking import DROP_THINKING_BETA, binds_thinking, fields_to_drop_thinking
+from context_agent._support.bound_thinking import (
+    DROP_THINKING_BETA,
+    REFUSED_THINKING,
+    binds_thinking,
+    fields_to_drop_thinking,
+)
 from context_agent._support.credentials import ANTHROPIC
-from context_agent._support.http_client import Events
+from context_agent._support.http_client import Events, Refusal
 from context_agent.harness.profile import Profile
 from context_agent.policies.chat.anthropic_replies import chat_completion, kept_blocks, whole_message
 from context_agent.policies.chat.anthropic_requests import prompt_fields, sampling_fields
@@ -37,7 +42,8 @@ class AnthropicPolicy(ChatPolicy):
     The options are those of `ChatPolicy`. docs/chat.md says how the API reads them. `reasoning_effort` turns on
     adaptive thinking. For models with another kind of thinking, use `extra_body={"thinking": ...}`. The newest models
     refuse `temperature` and `top_p`. The policy sends them only if you set them. If a model binds its thinking to the
-    conversation, the API may drop the thinking after an edit of the context.
+    conversation, the API may drop the thinking after an edit of the context. Another server than Anthropic's gets this
+    permission, and the header that it needs, only after it refused such thinking.
     """
 
     kind = "anthropic"
@@ -64,8 +70,6 @@ class AnthropicPolicy(ChatPolicy):
         concurrency: int = 32,
         counter: TokenCounter | None = None,
     ) -> None:
-        if binds_thinking({"model": model}):
-            self.vendor = replace(ANTHROPIC, headers={**ANTHROPIC.headers, "anthropic-beta": DROP_THINKING_BETA})
         super().__init__(
             model,
             base_url=base_url,
@@ -83,6 +87,23 @@ class AnthropicPolicy(ChatPolicy):
             concurrency=concurrency,
             counter=counter,
         )
+        self._drops_thinking = False
+        if self.endpoint.host.encode() == ANTHROPIC.host and binds_thinking({"model": model}):
+            self._drop_thinking()
+
+    def _drop_thinking(self) -> None:
+        """Let the API drop thinking from now on."""
+        self._drops_thinking = True
+        self.endpoint.add_header("anthropic-beta", DROP_THINKING_BETA)
+
+    def _adapt(self, refusal: Refusal, body: Mapping[str, Any]) -> bool:
+        """Let another server drop thinking after it refused thinking that is bound to a different conversation."""
+        permission = fields_to_drop_thinking(body)
+        # Of several episodes, each may have sent a request before the first refusal.
+        if REFUSED_THINKING not in refusal.message or all(body.get(name) == permission[name] for name in permission):
+            return False
+        self._drop_thinking()
+        return True
 
     def messages(self, view: View, profile: Profile) -> list[Message]:
         """Return the view as chat messages. In a message that ends a prefix for the cache, `cache` is true."""
@@ -107,7 +128,7 @@ class AnthropicPolicy(ChatPolicy):
             **sampling_fields(self.sampling.body(room)),
             **({"stream": True} if self._stream else {}),
         }
-        return {**body, **fields_to_drop_thinking(body)} if binds_thinking(body) else body
+        return {**body, **fields_to_drop_thinking(body)} if self._drops_thinking else body
 
     def _read(self, events: Events, request: Mapping[str, Any]) -> Reply:
         message = whole_message(events)

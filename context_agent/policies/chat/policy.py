@@ -240,6 +240,8 @@ class ChatPolicy:
                 read = partial(self._read, request=body)
                 reply = await self.endpoint.post(self.path, body, read, until=until, show=show)
             except Refusal as refusal:
+                if self._adapt(refusal, body):
+                    continue
                 refused = field_to_omit(refusal, omitted | (self.sampling.extra.keys() - {"max_tokens"}))
                 if limit := None if self.sampling.limits_replies else output_limit(refusal, room):
                     self._longest_reply = limit
@@ -252,6 +254,10 @@ class ChatPolicy:
                 raise PolicyError(str(error)) from None
             else:
                 return reply, tuple(sorted(omitted))
+
+    def _adapt(self, refusal: Refusal, body: Mapping[str, Any]) -> bool:
+        """Change what the policy sends after this body was refused. Return False if the refusal is final."""
+        return False
 
     def _body(
         self,

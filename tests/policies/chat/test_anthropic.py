@@ -13,6 +13,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from context_agent import SearchAgent, SearchResult
+from context_agent._support.bound_thinking import DROP_THINKING_BETA, REFUSED_THINKING
 from context_agent._support.credentials import ANTHROPIC, key_variable
 from context_agent.errors import ConfigError, PolicyError
 from context_agent.policies import load_policy
@@ -375,11 +376,22 @@ def test_thinking_of_another_kind_than_adaptive_stays_as_it_is() -> None:
     assert server.requests[-1].body["thinking"] == thinking
 
 
+def test_a_server_that_refuses_bound_thinking_may_drop_it_from_then_on() -> None:
+    refused = overloaded(400, "invalid_request_error", f"messages.1.content.0: thinking is {REFUSED_THINKING}")
+    with serving(search("comets"), refused, DONE, models=["claude-opus-5-5"]) as server:
+        assert ask(server, model="claude-opus-5-5").trajectories[0].end.error is None  # type: ignore[union-attr]
+        *before, last = [request for request in server.requests if request.path.endswith("/messages")]
+    assert len(before) == 2
+    for request in before:
+        assert "thinking" not in request.body
+        assert "anthropic-beta" not in request.headers
+    assert last.body["thinking"] == {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
+    assert last.headers["anthropic-beta"] == DROP_THINKING_BETA
+
+
 @pytest.mark.parametrize(("model", "is_bound"), [("claude-opus-5-5", True), ("claude-opus-5", False)])
-def test_an_edit_of_the_context_lets_the_api_drop_thinking_that_is_bound_to_it(model: str, is_bound: bool) -> None:
-    with serving([search("comets"), DONE], models=[model]) as server:
-        ask(server, model=model)
-        last = server.requests[-1]
-    drop = {"type": "adaptive", "block_binding": {"prefix_mismatch_behavior": "drop_block"}}
-    assert last.body.get("thinking") == (drop if is_bound else None)
-    assert ("thinking-binding-controls-2026-08-01" in last.headers.get("anthropic-beta", "")) is is_bound
+def test_anthropics_own_server_may_drop_thinking_from_the_start(model: str, is_bound: bool) -> None:
+    own = AnthropicPolicy(model)
+    messages = [{"role": "system", "content": "Answer."}, {"role": "user", "content": QUESTION}]
+    assert (own.endpoint._headers().get("anthropic-beta") == DROP_THINKING_BETA) is is_bound
+    assert ("thinking" in own._body(messages, None, 64, 0)) is is_bound
