@@ -84,6 +84,17 @@ def page() -> Reader:
     return Reader(render(SUMMARY, title="A run"))
 
 
+@pytest.fixture(scope="module")
+def drawn() -> dict[str, str]:
+    """Each plot of the summary."""
+    return {name: plot(SUMMARY) for name, plot in PLOTS.items()}
+
+
+@pytest.fixture(scope="module")
+def reversed_summary() -> EvalSummary:
+    return summarize(RECORDS[::-1], order=ORDER)
+
+
 def test_the_page_holds_every_figure(page: Reader) -> None:
     count = 0
     for cell in SUMMARY.cells:
@@ -139,15 +150,14 @@ def test_one_system_gets_a_table_and_a_sentence_and_no_plots() -> None:
     assert "turns and" in page.text
 
 
-def test_the_page_says_first_what_was_compared_and_how_it_came_out() -> None:
-    page = Reader(render(SUMMARY))
+def test_the_page_says_first_what_was_compared_and_how_it_came_out(page: Reader) -> None:
     assert f"points more than {SUMMARY.reference}" in page.text
     assert page.text.index("points more than") < page.text.index("All metrics")
 
 
-def test_a_plot_of_shares_goes_from_0_to_1() -> None:
-    for plot in PLOTS.values():
-        ticks = re.findall(r">([01]\.\d)</text>", plot(SUMMARY))
+def test_a_plot_of_shares_goes_from_0_to_1(drawn: dict[str, str]) -> None:
+    for svg in drawn.values():
+        ticks = re.findall(r">([01]\.\d)</text>", svg)
         assert {"0.0", "1.0"} <= set(ticks)
 
 
@@ -163,7 +173,8 @@ def test_two_systems_with_one_window_have_no_plot_of_one_point() -> None:
     assert "turn by turn" in page
 
 
-def test_listed_questions_show_their_text_and_their_gold() -> None:
+def test_listed_questions_show_their_text_and_their_gold(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("context_agent.web.report.content._plots", lambda summary: "")
     failed, worst = SUMMARY.failures[0], SUMMARY.worst[0]
     questions = {
         f"{failed.benchmark}/{failed.question}": Question(
@@ -187,11 +198,14 @@ def test_external_text_is_escaped_everywhere() -> None:
         problems=[EVIL],
         reference=EVIL + "agent",
     )
-    page = Reader(render(summary, title=EVIL))
+    html = render(summary, title=EVIL)
+    page = Reader(html)
     assert "script" not in page.tags
     assert page.text.count("<script>alert(1)</script>") > 20
-    for plot in PLOTS.values():
-        svg = plot(summary)
+    # The page has every plot except that of a run with one window.
+    svgs = [*re.findall(r"<svg.*?</svg>", html, re.DOTALL), plots.systems_compared(summary)]
+    assert len(svgs) == 2 + 3 * len(WINDOWS) + 1
+    for svg in svgs:
         root = ET.fromstring(svg)
         assert not [element for element in root.iter() if element.tag.endswith("script")]
         assert "<script" not in svg
@@ -200,8 +214,10 @@ def test_external_text_is_escaped_everywhere() -> None:
 
 
 @pytest.mark.parametrize("name", PLOTS)
-def test_plots_are_real_text_on_no_ground_and_come_out_the_same(name: str) -> None:
-    svg = PLOTS[name](SUMMARY)
+def test_plots_are_real_text_on_no_ground_and_come_out_the_same(
+    name: str, drawn: dict[str, str], reversed_summary: EvalSummary
+) -> None:
+    svg = drawn[name]
     root = ET.fromstring(svg)
     words = ["".join(element.itertext()).strip("\u2060") for element in root.iter("{http://www.w3.org/2000/svg}text")]
     assert {"hotpotqa", "musique"} <= set(words)
@@ -211,20 +227,20 @@ def test_plots_are_real_text_on_no_ground_and_come_out_the_same(name: str) -> No
     assert "#ffffff" not in svg
     assert not re.search(r"\d{4}-\d{2}-\d{2}|matplotlib", svg)
     svgs: list[str] = []
-    thread = threading.Thread(target=lambda: svgs.append(PLOTS[name](summarize(RECORDS[::-1], order=ORDER))))
+    thread = threading.Thread(target=lambda: svgs.append(PLOTS[name](reversed_summary)))
     thread.start()
     thread.join()
     assert svgs == [svg]
 
 
-def test_a_plot_shows_the_points_of_the_summary() -> None:
+def test_a_plot_shows_the_points_of_the_summary(drawn: dict[str, str]) -> None:
     cell = SUMMARY.cells[0]
     assert cell.system == "bm25"
     without_unpruned = summarize([record for record in RECORDS if record.system != "agent-unpruned"], order=ORDER)
-    assert "agent-unpruned" in plots.budget_curve(SUMMARY)
+    assert "agent-unpruned" in drawn["budget"]
     assert "agent-unpruned" not in plots.budget_curve(without_unpruned)
-    assert "bm25" not in plots.recall_by_turn(SUMMARY, WINDOWS[0]), "it has no turns"
-    assert "agent-unpruned" not in plots.prune_accuracy(SUMMARY, WINDOWS[0]), "it never prunes"
+    assert "bm25" not in drawn["turns"], "it has no turns"
+    assert "agent-unpruned" not in drawn["pruning"], "it never prunes"
     assert "recall@10" in plots.budget_curve(SUMMARY, "recall@10")
 
 
