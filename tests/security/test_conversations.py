@@ -75,7 +75,7 @@ def test_the_proxy_prunes_a_fetched_page_in_linear_time() -> None:
 
 def test_short_passages_are_bounded_in_number() -> None:
     for name in ("headings", "hits"):
-        text = TEXTS[name](400_000)
+        text = TEXTS[name](100_000)
         assert len(cut(text)) <= MOST_SHORT + len(text) // SMALL
 
 
@@ -305,7 +305,7 @@ def _paragraphs(count: int, word: str = "rain") -> str:
 
 
 def _tiny_results(pruners: ConversationPruners) -> None:
-    for number in range(700):
+    for number in range(250):
         pruners.prune(conversation(f"r{number}", call=f"c{number}-"))
 
 
@@ -315,7 +315,7 @@ def _long_call_ids(pruners: ConversationPruners) -> None:
 
 
 def _many_conversations(pruners: ConversationPruners) -> None:
-    for number in range(400):
+    for number in range(150):
         pruners.prune(conversation("ok", user=f"Question {number}?"))
 
 
@@ -328,7 +328,7 @@ def _restored_one_by_one(pruners: ConversationPruners) -> None:
 
 def _growing(pruners: ConversationPruners) -> None:
     texts: list[str] = []
-    for number in range(25):
+    for number in range(12):
         texts.append(_paragraphs(20, f"w{number}"))
         pruners.prune(conversation(*texts, "done"))
 
@@ -344,9 +344,9 @@ SCENARIOS: dict[str, Callable[[ConversationPruners], None]] = {
     "many conversations": _many_conversations,
     "restored one by one": _restored_one_by_one,
     "growing": _growing,
-    "a long result": _result(lambda: _paragraphs(2_000)),
-    "tiny passages": _result(lambda: repeated("# a\n\n", 50_000)),
-    "wide characters": _result(lambda: _paragraphs(1_000, "漢👍")),
+    "a long result": _result(lambda: _paragraphs(700)),
+    "tiny passages": _result(lambda: repeated("# a\n\n", 20_000)),
+    "wide characters": _result(lambda: _paragraphs(500, "漢👍")),
     "JSON": _result(lambda: json.dumps([{"title": f"T{n}", "text": _paragraphs(3, f"w{n}")} for n in range(200)])),
 }
 
