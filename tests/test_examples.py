@@ -18,7 +18,7 @@ from context_agent.cli.demo import documents
 from context_agent.policies.chat.scripted_server import ScriptedServer, says
 from context_agent.testing.actions import prune, rank_all, search
 from tests.support.fork_servers import MODELS, PROGRAMS
-from tests.support.forked_ctx1 import forked_ctx1
+from tests.support.forked_ctx1 import forked_python
 from tests.support.forked_programs import ForkedProgram, run_path, run_program
 
 QUESTION = "Which award did the director of Rope receive?"
@@ -27,8 +27,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 def run(name: str, *arguments: str, server: str = PROGRAMS) -> str:
     """Run an example. Return its standard output."""
-    python = str(Path(forked_ctx1()).with_name("python"))
-    process = ForkedProgram(run_path, str(EXAMPLES / name), arguments, server, python=python).completed()
+    process = ForkedProgram(run_path, str(EXAMPLES / name), arguments, server, python=forked_python()).completed()
     assert process.returncode == 0, process.stderr
     return process.stdout
 

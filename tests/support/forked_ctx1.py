@@ -5,8 +5,9 @@ streams and exit code, and passes signals on. Four things need the installed one
 terminal, looking at its process, and reading what its workers print.
 
 `torchrun` starts each rank as `python -u -m context_agent.cli ARGUMENTS`, and the variable PYTHON_EXEC names another
-program than `python`. The script may be that program. It is also beside `ctx1` as `python`, for programs that start
-`ctx1` as a module or look for it beside their Python.
+program than `python`. The script may be that program. In a folder of its own, it is also `python`, for programs that
+start `ctx1` as a module or look for it beside their Python. That folder must not be in PATH, since this `python` runs
+nothing else.
 """
 
 from __future__ import annotations
@@ -34,19 +35,29 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGABRT)
 MODULE = ["-m", "context_agent.cli"]
 
 
-@cache
 def forked_ctx1() -> str:
     """Return the path of the script. All test processes of a run share it."""
-    folder, root = os.environ[ENVIRONMENT], str(Path(__file__).parents[2])
-    text = LAUNCHER.format(python=sys.executable, root=root, variable=ENVIRONMENT, folder=folder)
-    scripts = Path(folder, "bin")
+    return str(_scripts("bin", "ctx1") / "ctx1")
+
+
+def forked_python() -> str:
+    """Return the path of the script as `python`, which starts `ctx1` as a module. `ctx1` is beside it."""
+    return str(_scripts("python", "ctx1", "python") / "python")
+
+
+@cache
+def _scripts(folder: str, *names: str) -> Path:
+    """Return the folder with the script under each of the names."""
+    shared, root = os.environ[ENVIRONMENT], str(Path(__file__).parents[2])
+    text = LAUNCHER.format(python=sys.executable, root=root, variable=ENVIRONMENT, folder=shared)
+    scripts = Path(shared, folder)
     scripts.mkdir(exist_ok=True)
-    for name in ("python", "ctx1"):
+    for name in names:
         complete = scripts / f"{name}.{os.getpid()}"
         complete.write_text(text, encoding="utf-8")
         complete.chmod(0o755)
         complete.replace(scripts / name)
-    return str(scripts / "ctx1")
+    return scripts
 
 
 class _Stream:
