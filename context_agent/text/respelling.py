@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 
 from context_agent.text.normalization import normal_form
 from context_agent.text.words import STOP_WORDS
@@ -58,9 +59,9 @@ def joined_words(text: str, is_known: Callable[[str], bool]) -> list[tuple[str, 
         is_known: A function that returns True if a text has a word.
     """
     found: dict[str, str] = {}
-    for number, asked in enumerate(_neighbors(text)):
+    for asked in islice(_neighbors(text), MOST_LOOKUPS):
         joined = re.sub("[ -]", "", asked)
-        if number < MOST_LOOKUPS and joined not in found and is_known(joined):
+        if joined not in found and is_known(joined):
             found[joined] = asked
     return list(found.items())
 
