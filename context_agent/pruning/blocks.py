@@ -44,6 +44,8 @@ _WIDE = re.compile(r"[\u2e80-\ud7ff\uf900-\ufaff\uff00-\uffef\U00020000-\U0003ff
 """Chinese, Japanese and Korean characters."""
 UNSCALED = 800_000
 """The length in characters above which a text gets larger passages, so that their number is bounded."""
+SHORT_ROWS = 200_000
+"""The length in characters above which tiny rows of a table are joined up to `TARGET`. So the work is bounded."""
 MOST_SHORT = 2_000
 """Maximum number of blocks of one text that may stay short because a heading follows them."""
 LEAST_ESCAPED = 5
@@ -146,7 +148,7 @@ class Sizes:
         small: A block below this size is joined with the next one.
         target: The size up to which small parts are joined.
         rows: The size up to which the tiny rows of a table are joined. Each row is a record, so a passage of several
-            rows is about several things. In a very long text, it is the target size.
+            rows is about several things. In a text above `SHORT_ROWS`, it is the target size.
         largest: The size above which a block is cut.
     """
 
@@ -174,7 +176,7 @@ class Sizes:
         if is_fine:
             shrunk = factor * FINE
         tiny, target = int(TINY * factor), int(TARGET * shrunk)
-        rows = tiny if len(text) <= UNSCALED else target
+        rows = tiny if len(text) <= SHORT_ROWS else target
         return cls(tiny, int(SMALL * factor), target, rows, int(LARGEST * shrunk))
 
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from context_agent.pruning.blocks import (
     FINE,
     LETTERS_OF_A_WIDE,
+    SHORT_ROWS,
     SMALL_BUDGET,
     SMALLEST,
     TARGET,
-    UNSCALED,
     Item,
     Sizes,
     with_line_breaks,
@@ -676,6 +676,6 @@ def test_a_tiny_row_of_a_table_is_a_passage_and_tiny_pairs_are_joined() -> None:
     assert len(cut("\n".join(["size\tfile", *pairs]))) == 1
 
 
-def test_tiny_rows_of_a_very_long_text_are_joined_up_to_the_target_size() -> None:
-    short, long = Sizes.of("a"), Sizes.of("a" * (UNSCALED + 1))
+def test_tiny_rows_of_a_long_text_are_joined_up_to_the_target_size() -> None:
+    short, long = Sizes.of("a" * SHORT_ROWS), Sizes.of("a" * (SHORT_ROWS + 1))
     assert (short.rows, long.rows) == (short.tiny, long.target)
