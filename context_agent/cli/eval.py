@@ -27,8 +27,8 @@ from context_agent.errors import ConfigError
 if TYPE_CHECKING:
     from context_agent.eval.benchmarks.loading import Benchmark
     from context_agent.eval.evaluation import EvalOptions, PreparedBenchmark
+    from context_agent.eval.model_prices import Price
     from context_agent.eval.records import EvalRecord
-    from context_agent.eval.scoring import Price
     from context_agent.eval.systems import System
 
 MOST_DIGITS = 18
@@ -270,7 +270,7 @@ def _eval_options(run: SystemOptions, agent: AgentOptions, index: CorpusOptions,
 def _price(path: Path | None, policy: PolicyOptions) -> Price | None:
     if path is None:
         return None
-    from context_agent.eval.scoring import load_prices
+    from context_agent.eval.model_prices import load_prices
     from context_agent.policies import from_environment
 
     model = str(policy.language_model.model or from_environment({}).get("model") or policy.policy)

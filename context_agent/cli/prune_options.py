@@ -81,6 +81,7 @@ class SavingsOptions:
         Raises:
             ConfigError: If the file of prices cannot be read or is invalid.
         """
-        from context_agent.integrations.server.savings import PriceTable, SavingsReport
+        from context_agent.integrations.server.price_table import PriceTable
+        from context_agent.integrations.server.savings import SavingsReport
 
         return SavingsReport(PriceTable.read(self.prices))

@@ -29,6 +29,7 @@ from context_agent.eval.benchmarks.corpus_cache import ProgressCallback, cached_
 from context_agent.eval.benchmarks.loading import Benchmark
 from context_agent.eval.data_checks import Leaks, MissingGold, leaks, missing_gold, with_similar_ids
 from context_agent.eval.gold import questions_digest
+from context_agent.eval.model_prices import Price
 from context_agent.eval.records import (
     QUESTIONS_FILE,
     RUN_FILE,
@@ -40,7 +41,6 @@ from context_agent.eval.records import (
     read_run,
 )
 from context_agent.eval.runner import RunProgress, WorkerSpec, plan_jobs, run_jobs, windows_and_seeds
-from context_agent.eval.scoring import Price
 from context_agent.eval.summary import EvalSummary
 from context_agent.eval.systems import AnswerSettings, System, find_systems
 from context_agent.harness.episode import Limits

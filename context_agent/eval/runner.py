@@ -20,8 +20,9 @@ from context_agent.agent import SearchResult
 from context_agent.errors import ConfigError, ContextAgentError
 from context_agent.eval.benchmarks.loading import Benchmark
 from context_agent.eval.gold import Gold, gold_of
+from context_agent.eval.model_prices import Price
 from context_agent.eval.records import EvalRecord, RecordKey, RunLog, TrajectoryStore, benchmark_folder
-from context_agent.eval.scoring import Price, failure_reason, rollout_errors, score
+from context_agent.eval.scoring import failure_reason, rollout_errors, score
 from context_agent.eval.systems import Answerer, AnswerSettings, System
 from context_agent.harness.policy import Policy
 from context_agent.retrieval.corpus import Corpus

@@ -14,7 +14,7 @@ from enum import StrEnum
 from context_agent.errors import DataError
 from context_agent.eval import metrics
 from context_agent.eval.gold import Gold, contains_answer, gold_of, is_checkable
-from context_agent.eval.scoring import Replay
+from context_agent.eval.replay import Replay
 from context_agent.harness.action_text import ranking_of
 from context_agent.harness.episode import StopReason
 from context_agent.harness.ranking import resolve

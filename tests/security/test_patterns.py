@@ -33,7 +33,7 @@ CLEAR_GROWTH = 6
 REPEATS = 4
 
 EXAMPLES = {
-    "context_agent.integrations.server.savings:name": r"(?<![a-z0-9])gpt\-5",
+    "context_agent.integrations.server.price_table:_key_pattern(name.lower())": r"(?<![a-z0-9])gpt\-5",
     "context_agent.policies.chat.refusals:f'\\\\b{name}\\\\b'": r"\bseed\b",
     "context_agent.policies.tokens.vocabularies:'|'.join(spelled)": r"<\|endoftext\|>|<\|end\|>",
     "context_agent.retrieval.text_units:group": r"\S(?:.{0,99}(?<=\S)(?!\S)|\S{0,99})",

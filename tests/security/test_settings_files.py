@@ -14,9 +14,9 @@ from context_agent._support.journal import AppendLog, read_log
 from context_agent._support.question_files import load_questions
 from context_agent.cli.config_file import load_config
 from context_agent.errors import ConfigError, ContextAgentError, DataError, TrajectoryError
+from context_agent.eval.model_prices import load_prices
 from context_agent.eval.records import open_run
 from context_agent.eval.records import read_run as read_evaluation
-from context_agent.eval.scoring import load_prices
 from context_agent.harness.trajectory_file import read
 from context_agent.harness.trajectory_folder import is_trajectory
 from context_agent.integrations.feedback import FeedbackLog

@@ -30,4 +30,5 @@
 | `request_targets`, `headers` | the paths and the header fields that the proxy passes on |
 | `pruned_bodies`, `conversation_paths` | bodies with a pruned conversation, and the paths of model APIs that have one |
 | `savings` | the tokens and the money that the proxy saved |
+| `price_table` | the prices of models, for that money |
 """

@@ -10,7 +10,7 @@ import pytest
 from context_agent import Action, Budget, MemoryCorpus
 from context_agent.errors import DataError
 from context_agent.eval.gold import gold_of
-from context_agent.eval.scoring import Replay
+from context_agent.eval.replay import Replay
 from context_agent.harness.trajectory import Trajectory
 from context_agent.policies.tokens.recorded_calls import TokenCall
 from context_agent.pruning.view import ActionTaken
