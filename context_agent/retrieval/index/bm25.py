@@ -476,11 +476,11 @@ class Bm25Retriever:
     def _search_where(self, query: str, k: int, where: Where) -> list[tuple[str, float]]:
         allowed = self._matching(where)
         if len(allowed) <= _SMALL_SET:
-            return self._index.search(query, k, only=allowed) if allowed else []
-        depth, total = k, self._index.count()
+            return self._index.search(query, k, only=allowed)
+        depth = k
         while True:
             hits = self._index.search(query, depth)
             allowed_hits = [hit for hit in hits if hit[0] in allowed]
-            if len(allowed_hits) >= k or len(hits) < depth or depth >= total:
+            if len(allowed_hits) >= k or len(hits) < depth:
                 return allowed_hits[:k]
             depth *= 4

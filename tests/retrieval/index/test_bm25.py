@@ -1,13 +1,15 @@
 """BM25 on tantivy: what is found, in which order, and what a query may be."""
 
+import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from context_agent.errors import ConfigError, CorpusCorruptError
+from context_agent.retrieval.index import bm25
 from context_agent.retrieval.index.bm25 import MAX_QUERY_TERMS, Bm25Entry, Bm25Index, Bm25Retriever
 from context_agent.testing.documents import people
 from tests.support.shared_data import real_documents, train_queries
@@ -112,6 +114,47 @@ def test_a_damaged_folder_is_named(tmp_path: Path) -> None:
     (tmp_path / "meta.json").write_text("{")
     with pytest.raises(CorpusCorruptError, match="Delete the folder"):
         Bm25Index(tmp_path)
+    with pytest.raises(CorpusCorruptError, match="nothing"):
+        Bm25Index(tmp_path / "nothing", create=False)
+
+
+@pytest.fixture(scope="module")
+def committed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the segments of two commits."""
+    index = Bm25Index(folder := tmp_path_factory.mktemp("made") / "with" / "parents")
+    for name in ("a", "b"):
+        index.add([Bm25Entry(name, "", "some words")])
+        index.commit()
+    return folder
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_an_index_of_as_many_segments_as_it_may_have_is_opened(
+    committed: Path, create: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bm25, "MAX_SEGMENTS", 2)
+    assert [hit for hit, _ in Bm25Index(committed, create=create).search("words", 5)] == ["a", "b"]
+    monkeypatch.setattr(bm25, "MAX_SEGMENTS", 1)
+    with pytest.raises(CorpusCorruptError, match="Delete the folder"):
+        Bm25Index(committed, create=create)
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        (".managed.json", lambda names: [*names, "../a"]),
+        ("meta.json", lambda meta: {**meta, "segments": meta["segments"] * 2}),
+    ],
+)
+def test_lists_of_files_that_cannot_be_are_refused(
+    committed: Path, name: str, change: Callable[[object], object], create: bool
+) -> None:
+    before = (committed / name).read_text()
+    (committed / name).write_text(json.dumps(change(json.loads(before))))
+    with pytest.raises(CorpusCorruptError, match="Delete the folder"):
+        Bm25Index(committed, create=create)
+    (committed / name).write_text(before)
 
 
 @pytest.mark.parametrize(("name", "least"), [("2wiki", 0.69), ("hotpotqa", 0.84), ("musique", 0.56)])
@@ -130,6 +173,18 @@ def test_recall_on_real_questions(name: str, least: float) -> None:
         hits = {hit for hit, _ in index.search(str(row["question"]), 5)}
         recalls.append(len(gold & hits) / len(gold))
     assert np.mean(recalls) >= least
+
+
+@pytest.mark.parametrize("small", [0, 1_000])
+def test_a_filter_leaves_the_best_of_what_it_admits(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bm25, "_SMALL_SET", small)
+    index = Bm25Index.of(Bm25Entry(f"{n:02}", "", "tail " * n + "head " * (40 - n)) for n in range(40))
+    best = index.search("tail", 40)
+    for allowed in (set(), {"07"}, {f"{n:02}" for n in range(0, 40, 9)}, {f"{n:02}" for n in range(40)}):
+        words = Bm25Retriever(index, lambda _, allowed=allowed: allowed, {f"{n:02}": f"chunk {n}" for n in range(40)})
+        admitted = [(f"chunk {int(name)}", score) for name, score in best if name in allowed]
+        for k in (1, 3, 4, 40):
+            assert words.search("tail", k, {"n": 1}) == admitted[:k]
 
 
 def tickets() -> Iterator[Bm25Entry]:
