@@ -205,7 +205,7 @@ def text_spans(text: str, sizes: Sizes, captions: Captions | None = None) -> Ite
             target = sizes.small if has_entries else sizes.target
             for first, last, entry in entry_spans(text, start, end, target, sizes, is_html=is_html):
                 # Of the lines that are cut at sentences, only log entries have their names at the start.
-                is_rest = text.find("\n", entry, first) >= 0 or is_log_entry(
+                is_rest = text.find("\n", entry, first) != -1 or is_log_entry(
                     text[entry : min(first, entry + LOG_PREFIX)]
                 )
                 yield first, last, captions.caption(first, entry=entry if is_rest else first)
@@ -354,8 +354,7 @@ def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[
     first = start
     for last, following in pairwise([*ends, end, end + sizes.largest]):
         while last - first > sizes.largest:
-            blank = text.rfind(" ", first + sizes.small, first + sizes.target)
-            cut_at = blank + 1 if blank > 0 else first + sizes.target
+            cut_at = text.rfind(" ", first + sizes.small, first + sizes.target) + 1 or first + sizes.target
             yield first, cut_at
             first = cut_at
         if following - first > sizes.target and (span := trimmed(text, first, last)):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from context_agent.pruning import blocks
-from context_agent.pruning.blocks import Sizes, is_log, is_log_entry, text_spans, trimmed
+from context_agent.pruning.blocks import Passage, Sizes, is_log, is_log_entry, text_spans, trimmed
 
 SIZES = Sizes(tiny=4, small=10, target=40, rows=4, largest=80)
 
@@ -108,6 +108,11 @@ def test_tracebacks_around_a_line_that_links_them_are_joined(drawing: str) -> No
         "«x30»\n\n«Ha18. Hb16.» «Hc18.» «Hd30.»",
         "«aaaaaaaa b31»«b59»",
         "«a10 »«b40»«b50»",
+        "«a15 b15 »«c60»",
+        "«b40»\n\n«a79»\n«b20»",
+        "«b40»\n\n«a40»«a40»\n«b20»",
+        "«Ha77.» «Hb40.»",
+        "«Ha39»«a39.» «Hb40.»",
     ],
 )
 def test_a_long_line_is_cut_at_sentences_then_at_blanks(drawing: str) -> None:
@@ -133,6 +138,9 @@ def test_a_long_line_is_cut_at_sentences_then_at_blanks(drawing: str) -> None:
         "«$ a20\nb20»\n«c20»\n«$ d20\ne20»",
         "«a20»\n«$ b20\nc20»\n«d20»",
         "«a40»\n«Trace:\n  b20»\n«c40»",
+        "«  1\ta10\n  2\t b10»\n«  3\tc10\n  4\t d10»\n«  5\te30»",
+        "«a38»\n«}»\n«c60»",
+        "«a37\n}»\n«c60»",
     ],
 )
 def test_a_line_stays_with_the_line_that_it_belongs_to(drawing: str) -> None:
@@ -148,6 +156,8 @@ def test_a_line_stays_with_the_line_that_it_belongs_to(drawing: str) -> None:
         "«10:00:00 a20»\n«Trace:»\n«b20»\n«10:00:01 c20»\n«10:00:02 d20»",
         "«x [10:00:00] »«x [10:00:00]→a30 »«x [10:00:00] a30→b40»«x [10:00:00] a30 b40→ c40»\n«x [10:00:01] x»\n«x»",
         "«x [10:00:00]\n   b20»\n«x [10:00:00]→  c20\n   d20\n   e20»\n«x [10:00:01] x\nx [10:00:02] y»",
+        "«x [10:00:01] a»\n«x [10:00:02] b»\n«x [10:00:03] c»\n«x [10:00:04] »«x [10:00:04]→a30 b40»",
+        "«x [10:00:01] a»\n«x [10:00:02] b»\n«x [10:00:03] c»\n«x [10:00:04] d\nTrace:\n  b20»\n«x [10:00:04] d»",
     ],
 )
 def test_each_log_entry_is_a_passage(drawing: str) -> None:
@@ -161,6 +171,9 @@ def test_each_log_entry_is_a_passage(drawing: str) -> None:
         "«a.py:1:abcde\na.py:2:b18»\n«b.py:1:c20»\n«b.py:2:d20»",
         "«a.py:1:abcde»\n«b.py:1:c20»\n«b.py:2:d20 e20»",
         "«a.py:1:a15\n  b9\na.py:3:c»\n«b.py:1:d40»",
+        "«a.py:1:abcd\na.py:2:e»\n«b.py:1:f\nb.py:2:g»\n«c60»",
+        "«b40»\n«a.py:1:a\nb.py:1:b»\n«c40»",
+        "«b40»\n«a.py:1:ab»\n«b.py:1:b»\n«c40»",
         "«2024-01-02 a20»\n«2024-01-03 b20»\n«2025-01-03 c40»",
     ],
 )
@@ -177,6 +190,9 @@ def test_lines_about_one_file_stay_together(drawing: str) -> None:
         "«<html>\n<p>a20\nb20\n</p>»\n«<p>c20\nd20»",
         "«<html>\n<div>a10\n<b>b20»\n«<div>c20\nd30»",
         "«aaaaa\n<html>\n<p>a20\nb20\n</p>»\n«<p>c20\nd20»",
+        '«b40»\n«xx aaaaaa»\n«heading "B" c»\n«B→d60»',
+        '«b40»\n«xx aaaaa\nheading "B" c»\n«B→d60»',
+        "«b40»\n«xx aaaaaa\nheadings of c»\n«d60»",
     ],
 )
 def test_a_page_is_cut_at_its_headings_and_blocks(drawing: str) -> None:
@@ -191,6 +207,14 @@ def test_a_page_is_cut_at_its_headings_and_blocks(drawing: str) -> None:
         "«aaaaa\n b70»\n«aaaaa b60→  c20\n  d20»",
         "«aaaaa\n  b20\n  c20\n  d20»\n«aaaaa→  e20»\n«f20»",
         "«x30»\n\n«aaaaa\n   b20»\n«aaaaa→  c20\n   d20\n   e20»\n«aaaaa→  f20\n   g20»",
+        "«aaaaa\n  b20\n  c20\n  d20»\n«aaaaa→  eeeeeee»\n«ffff»",
+        "«aaaaa\n  b20\n  c20\n  d20»\n«aaaaa→  eeee\nffff»",
+        "«aaaaa\n   bb»\n«aaaaa→  c30\n   d20\n   e10»\n«aaaaa c30→   f20»",
+        "«7\ta10\n8\t  b20\n9\t  c20»\n«a10→10\t  d20\n11\t  e20»",
+        "«aaaaa\n  b20\n  b20\n  c25»\n«aaaaa→  d20»",
+        "«aaaaaaaa\n  b20\n   c20\n   d20»\n«aaaaaaaa b20→   e20»",
+        "«a.aaaaaaa»\n«a.aaaaaaa→  b20\n   c20\n   d20»\n«a.aaaaaaa b20→   e20»",
+        "«aaaaa\n  b20\n  c20»\n«aaaaa→  d31\n}»\n«e20»",
     ],
 )
 def test_a_long_entry_is_cut_at_its_last_least_indented_line(drawing: str) -> None:
@@ -266,3 +290,7 @@ def test_sizes_follow_the_text_and_the_budget() -> None:
     assert Sizes.of("a", 1_200) == Sizes(40, 100, 450, 40, 900)
     assert Sizes.of("a", 1) == Sizes(40, 100, 400, 40, 800)
     assert Sizes.of("a", 1, is_fine=True) == Sizes.of("a", is_fine=True) == Sizes(40, 100, 240, 40, 480)
+
+
+def test_a_passage_is_by_default_plain_text_that_was_not_counted() -> None:
+    assert Passage("a", 0, 1) == Passage("a", 0, 1, "", "text", 0, 0, 0, 1, ",", binary=False, items=())
