@@ -1,9 +1,11 @@
 """Fusion by score and by reciprocal rank."""
 
 import math
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,11 +14,14 @@ from context_agent.errors import ConfigError
 from context_agent.retrieval.filters import Where
 from context_agent.retrieval.fusion import (
     RRF_K,
+    FusedCandidate,
     gather,
+    hits_of,
     reciprocal_rank_fusion,
     scaled_scores,
     score_fusion,
 )
+from context_agent.types import Chunk
 
 RANKINGS = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True), max_size=4)
 
@@ -150,3 +155,23 @@ def test_fused_ids_come_once_best_first_ties_by_id(
     fused = score_fusion({"dense": dense, "bm25": sparse}, {"dense": 0.5})
     assert {item for item, _ in fused} == {item for item, _ in [*dense, *sparse]}
     assert fused == sorted(fused, key=lambda pair: (-pair[1], pair[0]))
+
+
+class Longest:
+    """A reranker that prefers long texts. For the hits of a search, it turns their order around."""
+
+    name = "longest"
+
+    def score(self, query: str, texts: Sequence[str]) -> np.ndarray:
+        return np.array([len(text) for text in texts], np.float32)
+
+    def score_hits(self, query: str, texts: Sequence[str]) -> np.ndarray:
+        return np.arange(len(texts), dtype=np.float32)
+
+
+def test_a_reranker_of_hits_gets_them_in_the_order_of_the_search() -> None:
+    chunks = {
+        name: Chunk(name, name, 0, name * length, 0, length, length) for name, length in (("a", 2), ("b", 3), ("c", 1))
+    }
+    candidates = [FusedCandidate(name, 0.5, None, None) for name in "abc"]
+    assert [hit.chunk.id for hit in hits_of("q", candidates, chunks, Longest(), 2)] == ["c", "b"]
