@@ -1,4 +1,4 @@
-"""Text that people don't read: base64, hexadecimal digits, hex dumps, minified code, long white space."""
+"""Text that people don't read: base64, hexadecimal digits, hex dumps, minified code, numbers, long white space."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ _HEX_OR_LINE = re.compile(r"^(?:[A-Za-z0-9+/=]{48,80}$|[0-9a-fA-F]{4,8}:?[ \t])"
 """The start of a line of base64 or of a hex dump."""
 _SAMPLE = 1_000
 _MARK = re.compile(r"[;{}()=,]")
+_CODE_MARKS, _FEWEST_MARKS = (";", "{"), 2
+"""The marks of each kind that a sample of minified code has. Records in one line lack one of the two."""
+_WORD = re.compile(r"[A-Za-z]{3,}")
+_WORD_SHARE = 0.2
+"""The share of the characters of records that are in words. If there are fewer, they are numbers."""
 _CLASSES = tuple(map(re.compile, ("[a-z]", "[A-Z]", "[0-9]")))
 _HEXADECIMAL = re.compile(r"[0-9a-fA-F]+")
 _HEX_LETTER = re.compile(r"[a-fA-F]")
@@ -40,8 +45,8 @@ def binary_spans(text: str) -> Iterator[tuple[int, int]]:
             yield match.start() + 1, match.end() - 1
         elif _is_binary(match[0]):
             yield match.start(), match.start() + len(match[0].rstrip())
-        elif len(match[0]) >= MINIFIED_LINE and " " in match[0]:
-            # A long line of prose may quote encoded text.
+        elif len(match[0]) >= MINIFIED_LINE:
+            # A long line of prose or of records may have encoded text.
             for inner in _RUN.finditer(text, match.start(), match.end()):
                 if _is_binary(inner[0]):
                     yield inner.span()
@@ -63,5 +68,8 @@ def _is_binary(run: str) -> bool:
         return bool(is_hex) or all(pattern.search(body) for pattern in _CLASSES)
     if "\n" in sample:
         return len(_HEX_OR_LINE.findall(sample)) >= 2 and all(pattern.search(sample) for pattern in _CLASSES[::2])
-    is_code = 12 * len(_MARK.findall(sample)) > len(sample) and 12 * blanks < len(sample)
-    return len(run) >= MINIFIED_LINE and sample.isascii() and is_code
+    if len(run) < MINIFIED_LINE or not sample.isascii():
+        return False
+    is_dense = 12 * len(_MARK.findall(sample)) > len(sample) and 12 * blanks < len(sample)
+    is_code = all(sample.count(mark) >= _FEWEST_MARKS for mark in _CODE_MARKS)
+    return is_dense and (is_code or sum(map(len, _WORD.findall(sample))) < _WORD_SHARE * len(sample))

@@ -78,6 +78,10 @@ _LOGGED = re.compile(
 _LOCATION = re.compile(r"(?!\d{4}-\d\d-|\d\d?:\d\d)([^\s:]+)[:-]\d+[:-]")
 """The file name in a line of grep's output. A date and a time of day are none."""
 _LETTER = re.compile(r"[^\W_]")
+_RECORD_BORDERS = ("},{", "}, {", "),(", "), (", "],[", "], [")
+"""The text between two records of one line, such as the rows of an `INSERT` statement."""
+_FIELD_MARKS = (",", ";", "&", "|")
+"""The marks between the fields of a line without spaces, such as the query of an address."""
 
 
 Form = Literal["text", "value", "string", "member", "element", "cell", "row"]
@@ -354,9 +358,19 @@ def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[
     first = start
     for last, following in pairwise([*ends, end, end + sizes.largest]):
         while last - first > sizes.largest:
-            cut_at = text.rfind(" ", first + sizes.small, first + sizes.target) + 1 or first + sizes.target
+            cut_at = _cut_in_line(text, first + sizes.small, first + sizes.target)
             yield first, cut_at
             first = cut_at
         if following - first > sizes.target and (span := trimmed(text, first, last)):
             yield span
             first = last
+
+
+def _cut_in_line(text: str, start: int, end: int) -> int:
+    """Return where to cut a long line without sentences: between two records, at a space, or after a mark."""
+    borders = ((text.rfind(border, start, end), len(border) - 1) for border in _RECORD_BORDERS)
+    at, length = max(borders)
+    for marks in ((" ",), _FIELD_MARKS):
+        if at < 0:
+            at, length = max(text.rfind(mark, start, end) for mark in marks), 1
+    return end if at < 0 else at + length
