@@ -1,6 +1,6 @@
 """Values in a text: JSON, lines of JSON, and Python literals as `repr` writes them.
 
-They may be the whole text, or stand among lines of text.
+They may be the whole text, or stand among lines of text. A tool may have cut the last part of a JSON value.
 """
 
 from __future__ import annotations
@@ -31,6 +31,9 @@ _BLANK = re.compile(r"\ufeff?[ \t\r\n]*")
 _FIRST = ("[", "{", "(", '"')
 """The characters with which a value that is the whole text may begin."""
 _REST_OF_LINE = re.compile(r"[ \t]*+(?:,[ \t]*+)?\r?(?:\n|\Z)")
+_PIECE = re.compile(r"\"(?:[^\"\\]++|\\.)*+\"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<comma>,)")
+_TRUNCATION = re.compile(r"\.\.\.|\u2026|truncat|omitted|clipped|characters", re.I)
+"""A word or a mark that a tool writes where it cuts its output."""
 _DECODER = json.JSONDecoder()
 _PAIRS = {"[": "]", "{": "}", "(": ")"}
 
@@ -60,11 +63,13 @@ class Values:
         text: The text.
         values: The spans of the values.
         is_json: True if the values are JSON, False if they are Python literals.
+        is_cut: True if the last value ends where a tool cut it, without its closing brackets.
     """
 
     text: str
     values: list[Value]
     is_json: bool
+    is_cut: bool = False
     _closers: dict[int, int] = field(default_factory=dict)
 
     @property
@@ -79,7 +84,7 @@ class Values:
 
     def is_container(self, value: Value) -> bool:
         """Return True if the value is a list, an object, or a call such as `User(name='Ana')`."""
-        return self.text[value.end - 1] in "]})"
+        return self.text[value.end - 1] in "]})" or self.text[value.start] in "[{"
 
     def is_object(self, value: Value) -> bool:
         """Return True if the value has members with keys."""
@@ -134,7 +139,7 @@ class Values:
         while (token := _PART.search(self.text, position, stop)) is not None:
             position = token.end()
             if token.lastgroup == "open":
-                position = self._closers[token.start()] + 1
+                position = min(self._closers[token.start()] + 1, self.end)
             elif token[0] == ",":
                 if first >= 0:
                     parts.append(Value(first if key is None else key.start, first, last, key))
@@ -153,13 +158,14 @@ class Values:
 
 
 def _closers(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the offset of each opening bracket with the offset of its closing bracket."""
+    """Yield the offset of each opening bracket with the offset of its closing bracket, or with the end."""
     stack: list[int] = []
     for token in _NESTED.finditer(text, start, end):
         if token.lastgroup == "open":
             stack.append(token.start())
         elif token[0] in _PAIRS.values() and stack:
             yield stack.pop(), token.start()
+    yield from ((opener, end) for opener in stack)
 
 
 def value_runs(text: str, *, whole: bool = False) -> list[Values]:
@@ -177,31 +183,34 @@ def value_runs(text: str, *, whole: bool = False) -> list[Values]:
     first = _after_blank(text, 0)
     # The first value may follow white space, and a string may be the whole text.
     start = first if text[first : first + 1] in _FIRST else _next_start(text, first)
-    patience = len(text) + TARGET
+    patience, last_token = len(text) + TARGET, _last_token(text)
     while start is not None and patience > 0:
         if whole and start != first:
             break
-        end, is_json, read = _value_end(decoded, start)
+        end, is_json, read = _value_end(decoded, start, last_token)
+        is_cut = read > 0 and is_json
+        patience -= read if end is None or is_cut else 0
         if end is None:
-            patience -= read
             start = _next_start(text, start + 1)
             continue
         value = Value(start, start, end)
         is_line = start == first or text[start - 1] == "\n"
         is_all = start == first and _after_blank(text, end) == len(text)
         if whole or is_all:
-            return [Values(text, [value], is_json)] if is_all else []
-        if runs and is_line and runs[-1].is_json == is_json and not text[runs[-1].end : start].strip(" \t\r\n,"):
+            return [Values(text, [value], is_json)] if is_all and not is_cut else []
+        is_next = bool(runs) and is_line and runs[-1].is_json == is_json and not runs[-1].is_cut
+        if is_next and not text[runs[-1].end : start].strip(" \t\r\n,"):
             runs[-1].values.append(value)
+            runs[-1].is_cut = is_cut
         elif text[start] != '"' and (is_line or end - start > TARGET):
-            runs.append(Values(text, [value], is_json))
+            runs.append(Values(text, [value], is_json, is_cut))
         start = _next_start(text, end)
     all_of_it = len(text[first:].rstrip())
     return [
         run
         for run in runs
         if run.end - run.start == all_of_it
-        or (run.end - run.start >= SMALL and _REST_OF_LINE.match(text, run.end) is not None)
+        or (run.end - run.start >= SMALL and (run.is_cut or _REST_OF_LINE.match(text, run.end) is not None))
     ]
 
 
@@ -232,23 +241,68 @@ class _TextWithoutLines(str):
         return -1
 
 
-def _value_end(text: str, start: int) -> tuple[int | None, bool, int]:
+def _last_token(text: str) -> int:
+    """Return the offset of the last line or of the last quotation mark in it. A cut value ends in what follows."""
+    line = text.rfind("\n", 0, len(text.rstrip())) + 1
+    quote = text.rfind('"', line)
+    while quote > line and text[quote - 1] == "\\":
+        quote = text.rfind('"', line, quote)
+    return max(line, quote)
+
+
+def _value_end(text: str, start: int, last_token: int) -> tuple[int | None, bool, int]:
     """Find the end of the value that begins at `start`.
 
+    Args:
+        text: The text.
+        start: The offset where the value begins.
+        last_token: An offset. If the value stops to be JSON after it, the text ends in the value.
+
     Returns:
-        The end, whether the value is JSON, and the number of characters read. If nothing parses, the end is None.
+        The end, whether the value is JSON, and the number of characters read. If nothing parses, the end is None. For
+        JSON that parses, no characters count as read, but for JSON that a tool cut they do.
     """
+    read, stop = 1, start
     if text[start] != "(":
         try:
             return _DECODER.raw_decode(text, start)[1], True, 0
         except json.JSONDecodeError as error:
-            read = error.pos - start + 1
+            stop = error.pos
+            read = stop - start + 1
         except (ValueError, RecursionError):
             read = len(text)
-    else:
-        read = 1
     end, also_read = _literal_end(text, start)
+    if end is None and stop - start > TARGET:
+        end = _cut_end(text, start, stop, last_token)
+        return end, end is not None, 2 * read + also_read
     return end, False, read + also_read
+
+
+def _cut_end(text: str, start: int, stop: int, last_token: int) -> int | None:
+    """Return the end of the last complete part of a JSON value that a tool cut. If the value is not cut, return None.
+
+    If only a short part is left out then, the parts are those of an outer list or object, so that records stay whole.
+
+    Args:
+        text: The text.
+        start: The offset where the value begins.
+        stop: The offset where it stops to be JSON.
+        last_token: The offset after which the text ends in the value.
+    """
+    if stop < last_token and _TRUNCATION.search(text, stop, stop + TARGET) is None:
+        return None
+    ends: list[int] = []
+    for token in _PIECE.finditer(text, start, stop):
+        if token["open"]:
+            ends.append(-1)
+        elif token["close"]:
+            ends.pop()
+            ends[-1] = token.end()
+        elif token["comma"]:
+            ends[-1] = token.start()
+    outer = next((end for end in ends if end >= 0 and stop - end <= TARGET), None)
+    end = max(ends, default=-1) if outer is None else outer
+    return end if end - start > TARGET else None
 
 
 def _literal_end(text: str, start: int) -> tuple[int | None, int]:

@@ -19,6 +19,7 @@ from context_agent.pruning import ContextPruner, Prices, blocks
 from context_agent.pruning.blocks import Passage
 from context_agent.pruning.gaps import without
 from context_agent.pruning.passages import cut
+from context_agent.pruning.records import value_runs
 from context_agent.pruning.relevance import Goal, by_words
 from context_agent.pruning.tables import tables
 from context_agent.pruning.xml_documents import document, name
@@ -228,6 +229,66 @@ def test_binary_text_is_one_passage_and_scores_below_all_others(name: str) -> No
     binary = [row for row, passage in enumerate(passages) if passage.binary]
     assert len(binary) == 1
     assert by_words(passages, Goal(f"What is in {BINARY[name][:300]}?")).argmin() == binary[0]
+
+
+LONG_LINES = {
+    "sql": f"INSERT INTO hosts VALUES {','.join(str((*record.values(),)) for record in RECORDS * 3)};",
+    "query of an address": "&".join(f"host{n}=db{n}&owner{n}=harbor-office-{n}" for n in range(99)),
+    "a fragment of json": json.dumps(RECORDS * 3, separators=(",", ":"))[20:-10],
+}
+
+
+@pytest.mark.parametrize("name", LONG_LINES)
+def test_records_in_one_long_line_are_passages(name: str) -> None:
+    """The line counted as minified code, so it was one passage and went first."""
+    passages = cut(LONG_LINES[name])
+    assert all(not passage.binary and len(passage.text) <= blocks.LARGEST for passage in passages)
+    assert "".join(passage.text for passage in passages) == LONG_LINES[name]
+    if name == "sql":
+        assert all(passage.text.endswith((",", ";")) for passage in passages), "no row is cut"
+
+
+def test_encoded_text_in_a_long_line_of_records_is_a_passage_of_its_own() -> None:
+    line = LONG_LINES["a fragment of json"]
+    passages = cut(f'{line},"image":"{BASE64}",{line}')
+    assert [passage.text for passage in passages if passage.binary] == [BASE64]
+    assert len(passages) > 5
+
+
+CUT_ENDS = ["", "\n", "... [truncated]", "\n\n... (9 more lines)", "\n<response clipped>\n" + "It rained. " * 99]
+MANY = [{**record, "tags": ["sea", {"depth": record["id"]}]} for record in RECORDS * 2]
+
+
+@pytest.mark.parametrize("end", CUT_ENDS)
+@pytest.mark.parametrize("indent", [None, 2])
+@pytest.mark.parametrize("before", ["", "HTTP/1.1 200 OK\n\n"])
+def test_the_records_of_json_that_a_tool_cut_are_passages(before: str, indent: int | None, end: str) -> None:
+    whole = json.dumps({"total": 24, "hosts": MANY}, indent=indent, separators=(",", ":") if indent is None else None)
+    text = before + whole[: whole.rindex('"note"') + 12] + end
+    passages = [passage for passage in cut(text) if passage.form == "value"]
+    assert [json.loads(passage.text) for passage in passages] == MANY[:-1]
+    kept = without(text[: passages[-1].end], passages, [0, *range(2, 23)], stub)
+    assert [MANY[1]] == [it for it in json.loads(f"{kept.removeprefix(before)}]}}")["hosts"] if isinstance(it, dict)]
+
+
+def test_a_cut_record_is_divided_if_it_is_long() -> None:
+    """Only its last part is incomplete."""
+    text = json.dumps({"page": 1, "host": {"name": "db-1", "logs": [f"{noise(n)}" for n in range(30)]}})[:-90]
+    passages = cut(text)
+    assert all(json.loads(passage.text) for passage in passages if passage.form == "value")
+    assert len(passages) > 10
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        json.dumps(MANY) + " and 5 more",
+        json.dumps(MANY)[:-1] + ", undefined]",
+        json.dumps(MANY)[:-1] + ',\n// the last one\n{"id": 9}]',
+    ],
+)
+def test_text_that_is_no_json_is_not_cut_json(text: str) -> None:
+    assert not any(run.is_cut for run in value_runs(text))
 
 
 @pytest.mark.parametrize("name", ["blank lines", "cleared screens", "colors alone"])
