@@ -221,11 +221,12 @@ class Bm25Index:
                 allowed = Query.const_score_query(Query.term_set_query(self._schema, "id", sorted(only)), 0.0)
                 any_term = Query.boolean_query([(Occur.Must, any_term), (Occur.Must, allowed)])
             # More than `k` hits while a tie crosses the cut: tantivy orders ties by position.
-            depth = 2 * k + _TIE_MARGIN
-            hits = searcher.search(any_term, depth, count=False).hits
-            while len(hits) == depth and hits[k - 1][0] == hits[-1][0]:
-                depth *= 2
+            depth = k
+            while True:
+                depth = 2 * depth + _TIE_MARGIN
                 hits = searcher.search(any_term, depth, count=False).hits
+                if len(hits) < depth or hits[k - 1][0] > hits[-1][0]:
+                    break
             # An id is read from disk: only those that may be among the first k are.
             least = hits[k - 1][0] if len(hits) > k else -math.inf
             scored = [
@@ -356,7 +357,7 @@ class Bm25Index:
         every_term = [
             (Occur.Must, Query.term_set_query(self._schema, self._field(forms), list(forms))) for forms in terms
         ]
-        return int(self._searcher.search(Query.boolean_query(every_term), 1, count=True).count)  # type: ignore[attr-defined]
+        return int(self._searcher.search(Query.boolean_query(every_term), 1).count)  # type: ignore[attr-defined]
 
     def _sum(self, forms: tuple[str, ...], field: str = "text") -> int:
         return sum(self._searcher.doc_freq(field, form) for form in forms)
@@ -396,10 +397,10 @@ def _schema() -> Schema:
 
     builder = SchemaBuilder()
     builder.add_text_field("id", stored=True, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("every", stored=False, tokenizer_name="raw", index_option="basic")
-    builder.add_text_field("language", stored=False, tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("every", tokenizer_name="raw", index_option="basic")
+    builder.add_text_field("language", tokenizer_name="raw", index_option="basic")
     for name in ("text", "identifiers", "document", "metadata"):
-        builder.add_text_field(name, stored=False, tokenizer_name=TOKENIZER_NAME, index_option="freq")
+        builder.add_text_field(name, tokenizer_name=TOKENIZER_NAME, index_option="freq")
     return builder.build()
 
 

@@ -29,6 +29,10 @@ def test_finds_inflected_words_in_any_case_and_without_accents() -> None:
 def test_the_title_counts_more_than_the_text() -> None:
     index = Bm25Index.of([Bm25Entry("body", "Other", "On Turing."), Bm25Entry("title", "Turing", "On other.")])
     assert [hit for hit, _ in index.search("turing", 5)] == ["title", "body"]
+    once, twice = (
+        Bm25Index.of([entry]) for entry in (Bm25Entry("a", "Turing", "It."), Bm25Entry("a", "", "Turing\nTuring\nIt."))
+    )
+    assert once.search("turing", 5) == twice.search("turing", 5)
 
 
 def test_equal_scores_come_by_id_however_many_there_are() -> None:
@@ -36,6 +40,14 @@ def test_equal_scores_come_by_id_however_many_there_are() -> None:
     index = Bm25Index.of(Bm25Entry(document, "", "the same words") for document in reversed(ids))
     for k in (1, 5, 25, 299, 300, 500):
         assert [hit for hit, _ in index.search("same words", k)] == ids[:k]
+
+
+def test_equal_scores_behind_better_ones_come_by_id() -> None:
+    ids = [f"{number:02}" for number in range(60)]
+    better = [Bm25Entry("y", "", "words words words of a few"), Bm25Entry("z", "", "words words of a few others")]
+    index = Bm25Index.of([*(Bm25Entry(document, "", "the same words of a few") for document in reversed(ids)), *better])
+    for k in (1, 2, 3, 4, 5, 40):
+        assert [hit for hit, _ in index.search("words", k)] == ["y", "z", *ids][:k]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +77,16 @@ def test_a_huge_query_keeps_its_rarest_terms(index: Bm25Index) -> None:
     hits = index.search(f"{common} K7919", 1)
     assert hits == index.search(f"{common} K7919", 1)
     assert index.search("x" * 1_000_000, 5) == []
+
+
+def test_the_most_frequent_word_of_too_many_is_left_out() -> None:
+    rare = [f"{first}{second}qx" for first in "bcdfghjk" for second in "bcdfghjk"]
+    index = Bm25Index.of(
+        [Bm25Entry("rare", "", " ".join(rare)), Bm25Entry("a", "", "tail"), Bm25Entry("b", "", "tail")]
+    )
+    assert len(rare) == MAX_QUERY_TERMS
+    assert len(index.search(" ".join(["tail", *rare[1:]]), 5)) == 3
+    assert [hit for hit, _ in index.search(" ".join(["tail", *rare]), 5)] == ["rare"]
 
 
 def test_only_limits_to_given_ids(index: Bm25Index) -> None:
@@ -175,6 +197,14 @@ def test_recall_on_real_questions(name: str, least: float) -> None:
     assert np.mean(recalls) >= least
 
 
+def test_an_indexed_id_that_names_no_chunk_is_damage_of_a_folder(committed: Path) -> None:
+    for index, error in ((Bm25Index(committed), CorpusCorruptError), (named("some words"), KeyError)):
+        words = Bm25Retriever(index, lambda _: frozenset(), {})
+        assert words.search("other", 5) == []
+        with pytest.raises(error):
+            words.search("words", 5)
+
+
 @pytest.mark.parametrize("small", [0, 1_000])
 def test_a_filter_leaves_the_best_of_what_it_admits(small: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bm25, "_SMALL_SET", small)
@@ -212,13 +242,21 @@ def test_words_that_more_metadata_than_texts_have_and_ids_find_texts(query: str,
     assert sorted(hit for hit, _ in Bm25Index.of(tickets()).search(query, 5)) == ids
 
 
+@pytest.mark.parametrize(("count", "found"), [(9, 9), (10, 0)])
+def test_a_word_that_nearly_all_metadata_have_is_not_searched_there(count: int, found: int) -> None:
+    index = Bm25Index.of(
+        Bm25Entry(str(row), "", "It.", "", {"kind": "letter"} if row < count else {}) for row in range(10)
+    )
+    assert len(index.search("letter", 10)) == found
+
+
 def test_words_of_the_metadata_are_known_words() -> None:
     index = Bm25Index.of(tickets())
     assert index.document_frequency(["open", "pump", "hums", "Szabo", "Szabo open", "7"]).tolist() == [2, 2, 1, 2, 1, 0]
     words = Bm25Retriever(index, lambda _: frozenset())
     known, unknown = np.log1p(1.5 / 2.5), np.log1p(3.5 / 0.5)
     assert words.unknown_share("lantern Szabo") == pytest.approx((unknown - known) / (unknown + known))
-    assert words.unknown_share("pump Szabo") == 0
+    assert words.unknown_share("pump Szabo") == words.unknown_share("the ?") == 0
 
 
 def test_identifiers_of_a_text_score_alike_with_any_document_id() -> None:
@@ -297,6 +335,50 @@ def test_a_word_is_as_rare_as_all_its_forms_together() -> None:
     index = mixed(*texts, GERMAN_HOUSES, "The quarry and the mill were by the river that this town had.")
     scores = dict(index.search("Siemens", 50))
     assert scores["40"] < 2 * scores["0"]
+
+
+@pytest.mark.parametrize(
+    ("query", "terms"),
+    [
+        ("dem Siemens", ["dem", "siemen", "siem"]),
+        ("nach dem Siemens", ["siemen", "siem"]),
+        ("dem was Siemens", ["dem", "siemen", "siem"]),
+        ("the Siemens", ["siemen", "siem"]),
+    ],
+)
+def test_stop_words_of_a_language_are_dropped_if_a_query_has_two_more_of_them(query: str, terms: list[str]) -> None:
+    assert mixed(ENGLISH_HOUSES, ENGLISH_HOUSES, GERMAN_HOUSES).analyze(query) == terms
+
+
+def test_a_language_of_the_least_share_of_the_texts_counts_in_every_query(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = [ENGLISH_HOUSES, ENGLISH_HOUSES, ENGLISH_HOUSES, GERMAN_HOUSES]
+    for share, terms in ((0.25, ["siemen", "siem"]), (0.26, ["siemen"])):
+        monkeypatch.setattr(bm25, "MIN_LANGUAGE_SHARE", share)
+        assert mixed(*texts).analyze("that was the Siemens") == terms
+
+
+def test_a_text_of_one_language_is_analyzed_in_it_and_an_empty_index_in_its_own() -> None:
+    index = Bm25Index(mixed=True)
+    assert index.analyze("the houses") == ["hous"]
+    assert index.document_frequency([]).dtype == np.int64
+    assert [counts.dtype for counts in index.term_frequencies("")] == [np.int64, np.bool_]
+    index.add([Bm25Entry("a", "", GERMAN_HOUSES)])
+    index.commit()
+    assert index.analyze("der Häuser") == mixed(GERMAN_HOUSES).analyze("der Häuser") == ["haus"]
+
+
+def test_a_text_whose_language_is_unclear_has_that_of_most_texts() -> None:
+    languages = mixed(ENGLISH_HOUSES, GERMAN_HOUSES, GERMAN_HOUSES, "Häuser").languages
+    assert list(languages.items()) == [("de", 3), ("en", 1)]
+
+
+@pytest.mark.parametrize("others", [0, 1, 7])
+def test_the_forms_of_a_word_have_the_weight_of_a_word_that_is_in_all_their_texts(others: int) -> None:
+    index = mixed(ENGLISH_HOUSES, GERMAN_HOUSES, *["The rain was on the river and that was by the mill."] * others)
+    assert index.analyze("houses Siemens house") == list(dict.fromkeys(index.analyze("houses Siemens house")))
+    in_one, in_both = np.log1p((others + 1.5) / 1.5), np.log1p((others + 0.5) / 2.5)
+    once, twice = (dict(index.search(query, 9))["0"] for query in ("fire", "Siemens"))
+    assert twice / once == pytest.approx(in_both / in_one, rel=1e-5)
 
 
 def test_a_named_language_is_that_of_all_texts() -> None:
