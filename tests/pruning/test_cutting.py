@@ -735,6 +735,14 @@ def test_the_elements_of_a_document(drawing: str, left: str) -> None:
         ("town,port\n«town port→Tarn,b50»\n«town port Tarn→,b51»\n«town port Tarn→,b52»", 'town,port\n"3 gone",'),
         ("id,name\n«id name→x0,y\nx1,y\nx2,y\nx3,y»", 'id,name\n"1 gone",'),
         (
+            "id,name\n«id name→x0,y10\nx1,y10\nx2,y10\nx3,y10\nx4,y10\nx5,y10»",
+            'id,name\n"1 gone",',
+        ),
+        (
+            "id,name,age\n«id name age→x0,y10,7\nx1,y10,7»\n«id name age→x2,y10,7\nx3,y10,7»",
+            'id,name,age\n"2 gone",,',
+        ),
+        (
             "id,name,age\n«id name age→x0,b50,7»\n«id name age→x1,b50,7»\n«id name age→x2,b50,7»",
             'id,name,age\n"3 gone",,',
         ),
