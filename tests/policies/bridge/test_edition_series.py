@@ -250,3 +250,32 @@ def test_texts_of_the_last_two_are_relevant_if_they_cover_as_much_as_the_best_of
     texts = [(f"Minutes 2021-0{4 + row % 2}-05", "Rain.", str(row)) for row in range(5)]
     texts.append(("Minutes 2021-04-05", "Rain and snow."))
     assert order("rain and snow in the last two minutes", *texts)[0] == 5
+
+
+def test_texts_of_a_time_rise_if_they_cover_as_much_as_the_best_text_of_the_series():
+    texts = [
+        ("Minutes 2021-01-05", "Rain, snow, hail, wind, fog, ice, dew, sun."),
+        ("Minutes 2021-05-05", "Rain, snow, hail, wind, fog, ice."),
+        ("Minutes 2021-06-05", "Rain, snow, hail, wind, fog."),
+    ]
+    question = "rain snow hail wind fog ice dew sun since April 2021"
+    scores = editions(question, *texts).reordered(np.array([1.0, 0.7, 0.4]))
+    assert scores == pytest.approx([0.7, 1, 0.4])
+
+
+def test_titles_with_the_same_words_are_one_series_unless_they_name_a_direction():
+    assert order("rain in the latest minutes", "Minutes of the council 2021-03-05", "Council minutes 2021-04-05") == [
+        1,
+        0,
+    ]
+    assert order("the latest trains", "Trains from Bonn to Rome 2021-03-05", "Trains from Rome to Bonn 2021-04-05") == [
+        0,
+        1,
+    ]
+    assert order("the latest one", "On the 2021-03-05", "In a 2021-04-05") == [0, 1]
+
+
+def test_the_series_of_a_title_is_searched_before_that_of_all_texts_without_one():
+    texts = ("2021-03-05", ("Minutes", "Date: 2021-04-05\nRain."), ("Minutes", "Date: 2021-05-05\nRain."))
+    found = editions("rain since 2021", *texts).queries(np.array([0.1, 1.0, 0.9]))
+    assert [one.split()[0] for one in found[::2]] == ["minutes", "rain"]
