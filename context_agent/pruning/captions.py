@@ -55,8 +55,23 @@ HIT = re.compile(
     re.M | re.I,
 )
 """The first line of a search hit, in the formats that common tools write."""
+_LETTER = (
+    r"(?:[-=_*]{3,60}+[^\n]{0,60}\n|\A|(?<=\n\n)|(?<=\n\r\n)|(?<=:\n)|(?<=:\r\n))"
+    r"(?=From [^\s:]|\*{0,2}(?i:From|To|Subject|Date|Received|Return-Path|Delivered-To|Message-ID|Thread ID):)"
+    r"(?=(?:[^\n]{1,400}\n){0,12}?\*{0,2}(?i:From):)(?=(?:[^\n]{1,400}\n){0,12}?\*{0,2}(?i:Subject|Date|Sent):)"
+    r"(?:From [^\s:][^\n]{0,200}\n)?+"
+    r"(?:\*{0,2}[A-Za-z][A-Za-z-]{0,30}(?: ID)?:[^\n]{0,400}\n(?:[ \t]++\S[^\n]{0,400}\n)*+){2,20}+"
+    r"(?=[ \t\r]*(?:\n|\Z))"
+)
+"""The header of a letter up to its first blank line. It names the sender, and the subject or the date.
+
+A rule, or the line of a mailbox that begins with `From `, may be its first line.
+"""
+LETTER_LEVEL = -1
+"""The level of the header of a letter. Its text may have headings."""
 RECORD = re.compile(
-    r"^(?:(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
+    rf"^(?:(?P<letter>{_LETTER})"
+    r"|(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
     r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S"
     r"|# (?=/[^\s]{1,200}\.(?:service|socket|timer|target|mount|automount|path|slice|conf)[ \t\r]*$)"
     r"|\*(?:filter|nat|mangle|raw|security)[ \t\r]*$"
@@ -66,14 +81,16 @@ RECORD = re.compile(
     re.M,
 )
 """The first line of a record: a commit of `git log`, a failed test of pytest, unittest or Jest, a row that a client of
-a database writes as lines, a unit of systemd, a table of iptables, a chess game, a component of a calendar, a card of
-an address book, a person of a family tree, a reference of a bibliography, or an entry of a directory.
+a database writes as lines, a unit of systemd, a table of iptables, a letter, a chess game, a component of a calendar, a
+card of an address book, a person of a family tree, a reference of a bibliography, or an entry of a directory.
 
 The first line of a failed test names it. Commits and rows have only a number, and a component has a line with its
-summary. The last line of a calendar or of a family tree must not belong to its last component.
+summary. A letter has several first lines. The last line of a calendar or of a family tree must not belong to its last
+component.
 """
 _SUMMARY = re.compile(r"^(?:(?:SUMMARY|FN)(?:;[^\n:]*+)?:|1 NAME |T[I1]  ?- |dn:{1,2}[ \t]++)(?P<said>[^\n]++)", re.M)
 """The line that names a component of a calendar, a card, a person, a reference, or an entry of a directory."""
+_SUBJECT = re.compile(r"^\*{0,2}Subject:[ \t*]*+(?P<said>\S[^\n]*+)", re.M | re.I)
 _GAME_TAGS = re.compile(r"^\[Event \"[^\n]*+\n(?:\[\w++ \"[^\n]*+(?:\n|\Z))*+", re.M)
 """The tags of a chess game. They are not the names of sections."""
 MESSAGE = re.compile(
@@ -201,7 +218,8 @@ class Captions:
             self._push(*self.headings[start], start, start + 1)
         elif record := RECORD.match(text, start):
             commit = COMMIT.match(text, start, following)
-            self._push(0, _record_name(record, text[start:following]), start, (commit or record).end())
+            level = LETTER_LEVEL if record["letter"] else 0
+            self._push(level, _record_name(record, text[start:following]), start, (commit or record).end())
         else:
             if HIT.match(text, start):
                 self._push(0, "", start, start + 1)
@@ -294,8 +312,8 @@ def _level(heading: re.Match[str]) -> int:
 
 def _record_name(first_line: re.Match[str], record: str) -> str:
     """Return what names a record."""
-    if first_line["component"]:
-        summary = _SUMMARY.search(record)
+    if first_line["letter"] or first_line["component"]:
+        summary = (_SUBJECT if first_line["letter"] else _SUMMARY).search(record)
         return summary["said"].strip()[:MOST_NAMING] if summary else ""
     return _first_fields(record) if first_line["numbered"] else record.partition("\n")[0].strip(RULE)
 

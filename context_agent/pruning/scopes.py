@@ -14,10 +14,22 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from context_agent.pruning.blocks import Span, is_log_entry, trimmed
-from context_agent.pruning.captions import CLOSING, ENDS, LONGEST_LABEL, LONGEST_LINE, NAMED, RULE, Captions, indented
+from context_agent.pruning.captions import (
+    CLOSING,
+    ENDS,
+    LETTER_LEVEL,
+    LONGEST_LABEL,
+    LONGEST_LINE,
+    NAMED,
+    RULE,
+    Captions,
+    indented,
+)
 
 LONGEST_HEADING = 200
 """Maximum number of characters of the first line of a scope. A longer line is a passage of its own."""
+LONGEST_LETTER_HEADER = 400
+"""Maximum number of characters of the header of a letter that stays with each of its parts."""
 MOST_SCOPES = 8
 """Maximum number of scopes that a passage is in, the outermost ones."""
 _LINE = re.compile(r"[^\n]*+(?:\n|\Z)")
@@ -107,7 +119,8 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
             continue
         if (section := captions.sections.get(start)) is not None:
             level, body, name = section
-            found.open((SECTION, level), start, body, name)
+            longest = LONGEST_LETTER_HEADER if level == LETTER_LEVEL else LONGEST_HEADING
+            found.open((SECTION, level), start, body, name, longest=longest)
         elif not line.strip():
             found.close_blocks(start)
             after_blank = True
@@ -125,7 +138,7 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
             found.add_line(start, end, line, text[following:last])
         # The rule between two records has no name.
         after_blank = section is not None and not section[2]
-    found.close((SECTION, 0), len(text))
+    found.close((SECTION, LETTER_LEVEL), len(text))
     return found.scopes
 
 
@@ -146,10 +159,12 @@ class _Scopes:
         self.scopes: list[Scope] = []
         self._open: list[tuple[Rank, Scope]] = []
 
-    def open(self, rank: Rank, start: int, body: int, name: str, *, tail: int = 0) -> None:
-        """Open a scope, and close those that it ends."""
+    def open(
+        self, rank: Rank, start: int, body: int, name: str, *, tail: int = 0, longest: int = LONGEST_HEADING
+    ) -> None:
+        """Open a scope, and close those that it ends. If its first lines are too long, it is not opened."""
         self.close(rank, start)
-        if body - start <= LONGEST_HEADING:
+        if body - start <= longest:
             self._open.append((rank, Scope(start, body, tail, 0, name.strip(ENDS)[:LONGEST_LABEL])))
 
     def close(self, rank: Rank, end: int, *, closing: int = 0) -> None:

@@ -40,6 +40,15 @@ COMMITS = [
 RECORDS = [
     "\n".join([f"Name:         pod-{name}", "Priority:     0", *numbered("Label-{0}:     {1}", 90)]) for name in "abc"
 ]
+LETTERS = [
+    "\n".join(
+        [
+            f"Subject: port {name}\nFrom: Ana {name} <ana@example.org>\nTo: office@example.org\nDate: 2024-05-0{n}\n",
+            *(f"{line} {BODY}\n" for line in range(5)),
+        ]
+    )
+    for n, name in enumerate("abc")
+]
 FORMS = {
     "found": ("\n\n", FOUND, 1),
     "listed": ("\n\n", LISTED, 1),
@@ -50,6 +59,9 @@ FORMS = {
     "failed": ("\n", FAILED, 1),
     "commits": ("\n\n", COMMITS, 5),
     "records": ("\n\n\n", RECORDS, 1),
+    "letters": ("\n\n", LETTERS, 4),
+    "ruled letters": ("\n\n---------- Forwarded ----------\n", LETTERS, 4),
+    "mailbox": ("\n\nFrom ana@example.org Mon Jan  1 00:00:00 2024\n", LETTERS, 4),
     "ruled records": ("\n---\n", RECORDS, 1),
 }
 
@@ -86,6 +98,27 @@ def test_a_passage_has_the_line_that_names_it_in_its_label(form: str) -> None:
     names = [passage.label for passage in cut(separator.join(parts))]
     assert all(names)
     assert len({*names}) >= len(parts)
+
+
+def test_a_short_letter_is_a_passage_with_its_header() -> None:
+    """The end of a letter was joined with the header of the next one, and each paragraph was a passage."""
+    letters = [f"{it[: it.index(BODY)]}{BODY[:200]}\n\nIt was in the log.\n\nBest,\nAna" for it in LETTERS]
+    text = "\n\n".join(letters)
+    assert [passage.text for passage in cut(text)] == letters
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Name: port\nKind: office\nStatus: open",
+        "From: Ana\nTo: office@example.org",
+        "Subject: port\nDate: 2024-05-01",
+        f"From: {'Ana ' * 100}\nDate: 2024-05-01",
+    ],
+)
+def test_other_lines_of_names_and_long_headers_are_no_header_of_a_letter(header: str) -> None:
+    text = "\n\n".join(f"{header}\n\n{BODY}\n\n{BODY}\n\n{BODY}{number}" for number in "abc")
+    assert header not in shortened(text, f"{BODY}b")
 
 
 def test_nested_names_stay_from_the_outermost_on() -> None:
