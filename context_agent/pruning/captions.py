@@ -90,7 +90,7 @@ component.
 """
 _SUMMARY = re.compile(r"^(?:(?:SUMMARY|FN)(?:;[^\n:]*+)?:|1 NAME |T[I1]  ?- |dn:{1,2}[ \t]++)(?P<said>[^\n]++)", re.M)
 """The line that names a component of a calendar, a card, a person, a reference, or an entry of a directory."""
-_SUBJECT = re.compile(r"^\*{0,2}Subject:[ \t*]*+(?P<said>\S[^\n]*+)", re.M | re.I)
+_LETTER_SUBJECT = re.compile(r"^\*{0,2}Subject:[ \t*]*+(?P<said>\S[^\n]*+)", re.M | re.I)
 _GAME_TAGS = re.compile(r"^\[Event \"[^\n]*+\n(?:\[\w++ \"[^\n]*+(?:\n|\Z))*+", re.M)
 """The tags of a chess game. They are not the names of sections."""
 MESSAGE = re.compile(
@@ -313,7 +313,7 @@ def _level(heading: re.Match[str]) -> int:
 def _record_name(first_line: re.Match[str], record: str) -> str:
     """Return what names a record."""
     if first_line["letter"] or first_line["component"]:
-        summary = (_SUBJECT if first_line["letter"] else _SUMMARY).search(record)
+        summary = (_LETTER_SUBJECT if first_line["letter"] else _SUMMARY).search(record)
         return summary["said"].strip()[:MOST_NAMING] if summary else ""
     return _first_fields(record) if first_line["numbered"] else record.partition("\n")[0].strip(RULE)
 
