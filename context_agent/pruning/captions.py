@@ -55,7 +55,7 @@ HIT = re.compile(
     re.M | re.I,
 )
 """The first line of a search hit, in the formats that common tools write."""
-_LETTER = (
+_LETTER_HEADER = (
     r"(?:[-=_*]{3,60}+[^\n]{0,60}\n|\A|(?<=\n\n)|(?<=\n\r\n)|(?<=:\n)|(?<=:\r\n))"
     r"(?=From [^\s:]|\*{0,2}(?i:From|To|Subject|Date|Received|Return-Path|Delivered-To|Message-ID|Thread ID):)"
     r"(?=(?:[^\n]{1,400}\n){0,12}?\*{0,2}(?i:From):)(?=(?:[^\n]{1,400}\n){0,12}?\*{0,2}(?i:Subject|Date|Sent):)"
@@ -70,7 +70,7 @@ A rule, or the line of a mailbox that begins with `From `, may be its first line
 LETTER_LEVEL = -1
 """The level of the header of a letter. Its text may have headings."""
 RECORD = re.compile(
-    rf"^(?:(?P<letter>{_LETTER})"
+    rf"^(?:(?P<letter>{_LETTER_HEADER})"
     r"|(?P<mark>[_=-])(?P=mark){2,}+ \S[^\n]* (?P=mark){3,}+[ \t\r]*$"
     r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S"
     r"|# (?=/[^\s]{1,200}\.(?:service|socket|timer|target|mount|automount|path|slice|conf)[ \t\r]*$)"
