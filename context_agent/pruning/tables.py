@@ -16,6 +16,8 @@ from typing import Literal
 from context_agent.pruning.blocks import is_log_entry
 
 FEWEST_ROWS = 3
+MOST_ROW_LINES = 3
+"""Maximum number of lines of a row in a grid, on average."""
 FEWEST_NAMES = 3
 """Minimum number of words of a header in capitals."""
 LONGEST_HEADER = 60
@@ -26,8 +28,8 @@ DELIMITERS = "\t,;|"
 _BAR = re.compile(r"[|│┃║┆]")
 """A mark between cells. Programs draw tables with the last four."""
 _SEPARATOR = re.compile(
-    r"^[ \t]*+[|+:├╞┡┠╟╠-](?=[^\n]{0,2000}[-─═━])(?=[^\n]{0,2000}[|+┼╪╇╋┿╂╫╬])"
-    r"[-|+: \t─═━├┤┼╞╡╪┡┩╇┠┨╂┣┫╋┿╟╢╫╠╣╬]{1,2000}+\r?$",
+    r"^[ \t]*+[|+:├╞┡┠╟╠-](?=[^\n]{0,2000}[-=─═━])(?=[^\n]{0,2000}[|+┼╪╇╋┿╂╫╬])"
+    r"[-=|+: \t─═━├┤┼╞╡╪┡┩╇┠┨╂┣┫╋┿╟╢╫╠╣╬]{1,2000}+\r?$",
     re.M,
 )
 """The separator line below the header of a table with bars."""
@@ -136,11 +138,7 @@ def _barred_table(text: str, start: int, end: int) -> Table | None:
     header = text[header_start : separator.start()].strip()
     if _BAR.search(header) is None:
         return None
-    rows = []
-    for first, last in _lines(text, min(separator.end() + 1, end), end):
-        if _BAR.search(text, first, last) is None or _SEPARATOR.match(text, first, last):
-            break
-        rows.append((first, last))
+    rows = _barred_rows(text, _lines(text, min(separator.end() + 1, end), end))
     if len(rows) < FEWEST_ROWS:
         return None
     cells = _BAR.split(header)
@@ -148,6 +146,27 @@ def _barred_table(text: str, start: int, end: int) -> Table | None:
     bar = _BAR.match(text[slice(*rows[0])].lstrip()) if not cells[0] else None
     labels = " ".join(cell.strip() for cell in names).strip()
     return Table(header_start, header_start, "row", labels, tuple(rows), len(names), bar[0] if bar else "")
+
+
+def _barred_rows(text: str, lines: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the rows of a table with bars, which are its lines up to the first separator.
+
+    In a grid, a separator follows each row, and a row may have a few lines. Sections of a table have more.
+    """
+    groups: list[list[tuple[int, int]]] = [[]]
+    for first, last in lines:
+        if _SEPARATOR.match(text, first, last):
+            if not groups[-1]:
+                # The next table begins.
+                break
+            groups.append([])
+        elif _BAR.search(text, first, last) is None:
+            break
+        else:
+            groups[-1].append((first, last))
+    rows = [(group[0][0], group[-1][1]) for group in groups if group]
+    is_grid = len(rows) >= FEWEST_ROWS and sum(map(len, groups)) <= MOST_ROW_LINES * len(rows)
+    return rows if is_grid else groups[0]
 
 
 def _aligned_table(text: str, start: int, end: int) -> Table | None:

@@ -74,6 +74,12 @@ BOX = "\n".join([
     _ruled("┌", "─", "┬", "┐"), f"│ {BOXED[0]} │", _ruled("├", "─", "┼", "┤"), *(f"│ {row} │" for row in BOXED[1:]),
     _ruled("└", "─", "┴", "┘"),
 ])  # fmt: skip
+GRID_RULE = f"+{'+'.join(['-' * 8] * len(KEYS))}+"
+GRID = "\n".join([
+    GRID_RULE, _table_row(KEYS), GRID_RULE.replace("-", "="),
+    *(f"{_table_row([*record.values()])}\n{_table_row(['more'] * 5)}\n{GRID_RULE}" for record in RECORDS),
+])  # fmt: skip
+"""A grid with two lines in each row, as the Python package `tabulate` and reStructuredText write it."""
 HEAVY = "\n".join([
     _ruled("┏", "━", "┳", "┓"), f"┃ {BOXED[0].replace('│', '┃')} ┃", _ruled("┡", "━", "╇", "┩"),
     *(f"│ {row} │" for row in BOXED[1:]), _ruled("└", "─", "┴", "┘"),
@@ -121,6 +127,7 @@ FORMATS: dict[str, tuple[str, Callable[[str], object]]] = {
     "table": (f"# Hosts\n\n{TABLE}\n\nThat is all.", _check_table),
     "box": (BOX, _check_head("\n".join(BOX.split("\n")[:3]), "│")),
     "heavy box": (HEAVY, _check_head("\n".join(HEAVY.split("\n")[:3]), "│┃")),
+    "grid": (GRID, _check_head("\n".join(GRID.split("\n")[:3]))),
     "psql": (BARRED, _check_head("\n".join(BARRED.split("\n")[:2]))),
     "ruled columns": (RULED, _check_head("\n".join(RULED.split("\n")[:2]))),
     "ruled after lines": (f"Desired\n{RULED}", _check_head("\n".join(["Desired", *RULED.split("\n")[:2]]))),
@@ -155,6 +162,14 @@ def test_each_record_is_a_passage_and_what_remains_parses(name: str) -> None:
 @pytest.mark.parametrize("name", ["csv", "tsv", "table", "csv in a string", "box", "heavy box", "ruled columns"])
 def test_rows_are_labeled_with_the_names_of_their_columns(name: str) -> None:
     assert all("listen_port" in passage.label for passage in cut(FORMATS[name][0]))
+
+
+def test_sections_and_neighbors_of_tables_are_no_rows_of_a_grid() -> None:
+    row = _table_row([*RECORDS[0].values()])
+    sections = "\n".join([GRID_RULE, _table_row(KEYS), GRID_RULE, *(4 * f"{row}\n" + GRID_RULE for _ in range(4))])
+    neighbors = "\n".join(["\n".join([GRID_RULE, _table_row(KEYS), GRID_RULE, *[row] * 3, GRID_RULE])] * 4)
+    assert {passage.text for passage in cut(sections) if passage.form == "row"} == {row}
+    assert [passage.text for passage in cut(neighbors)][:3] == [row] * 3
 
 
 @pytest.mark.parametrize("lead", ["", " ", "\t", "\n\n  ", "\ufeff"])
