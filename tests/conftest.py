@@ -10,7 +10,7 @@ from collections.abc import Generator, Iterator
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import settings
@@ -20,6 +20,7 @@ from context_agent._support.processes import available_cores
 from context_agent.retrieval.embedders import default
 from context_agent.testing.documents import linked_documents
 from tests.support.fork_servers import hold_folder, rows_folder
+from tests.support.forked_test_processes import forked_test_python
 from tests.support.garbage import collect_rarely
 from tests.support.missing_packages import has_dev, skip_if_lacking
 from tests.support.remembered_certificates import remembered_certificates
@@ -57,6 +58,14 @@ def pytest_xdist_auto_num_workers() -> int:
     """Let `--numprocesses auto` start three processes for two cores, because many tests wait for other processes."""
     cores = available_cores()
     return cores + cores // 2
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Start the test processes as forks, unless they are told which Python to run."""
+    for spec in specs:
+        if spec.popen and not spec.python:
+            spec.python = forked_test_python()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
