@@ -10,12 +10,13 @@ import atexit
 import fcntl
 import gc
 import os
+import select
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from functools import cache
 from importlib import import_module
 from multiprocessing import forkserver
@@ -28,7 +29,7 @@ from tests.support.garbage import collect_rarely
 ENVIRONMENT = "CTX1_TEST_FORK_SERVERS"
 """The variable that names the folder of the servers."""
 HELD, STARTING, HUB, ROWS = "held", "starting", "hub", "rows"
-PROGRAMS, MODELS = "programs", "models"
+PROGRAMS, MODELS, TESTS = "programs", "models", "tests"
 IMPORTED = {
     PROGRAMS: [
         "chromadb.api.rust",
@@ -53,6 +54,12 @@ IMPORTED = {
     ],
     MODELS: [
         "accelerate.commands.launch",
+        "context_agent.train.reinforcement",
+        "context_agent.train.experimental.async_rollouts.rollout_process",
+        "context_agent.train.rl.row_trainer",
+        "transformers.cli.transformers",
+    ],
+    TESTS: [
         "anthropic",
         "chromadb.api.rust",
         "context_agent.integrations.mcp.serving",
@@ -66,13 +73,12 @@ IMPORTED = {
         "openpyxl",
         "selenium.webdriver.chromium.webdriver",
         "tests.support.warm",
-        "context_agent.train.reinforcement",
-        "context_agent.train.experimental.async_rollouts.rollout_process",
-        "context_agent.train.rl.row_trainer",
-        "transformers.cli.transformers",
     ],
 }
-"""What each server imports. `programs` leaves out onnxruntime, which starts a thread: a fork would lose it."""
+"""What each server imports. `programs` leaves out onnxruntime, which starts a thread: a fork would lose it.
+`tests` also has what `models` imports, since it is a fork of it."""
+STARTED_TOGETHER = [(PROGRAMS,), (MODELS, TESTS)]
+"""Servers that one process starts. Each but the first is a fork of the one before, made when a test first asks it."""
 
 _STARTED: list[subprocess.Popen[bytes]] = []
 """Servers that this process started. They may outlive it."""
@@ -121,16 +127,22 @@ def attach(client: Any, name: str) -> None:
 
 
 def _start(folder: Path, name: str) -> None:
+    (names,) = (names for names in STARTED_TOGETHER if name in names)
     paths = os.pathsep.join(sys.path)
     environment = {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     # Packages of models read these when they are imported.
     environment |= {"HF_HUB_OFFLINE": "1", "HF_HUB_CACHE": str(folder / HUB)}
-    with socket.socket(socket.AF_UNIX) as listener, (folder / f"{name}.log").open("w") as log:
-        listener.bind(str(folder / name))
-        listener.listen(64)
+    with ExitStack() as stack:
+        log = stack.enter_context((folder / f"{names[0]}.log").open("w"))
+        listeners = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in names]
+        for server, listener in zip(names, listeners, strict=True):
+            listener.bind(str(folder / server))
+            listener.listen(64)
+        numbers = [listener.fileno() for listener in listeners]
+        served = [f"{server}={number}" for server, number in zip(names, numbers, strict=True)]
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__, name, str(listener.fileno()), str(folder / HELD)],
-            pass_fds=[listener.fileno()],
+            [sys.executable, "-m", __name__, str(folder / HELD), *served],
+            pass_fds=numbers,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -140,27 +152,41 @@ def _start(folder: Path, name: str) -> None:
     _STARTED.append(process)
 
 
-def _serve(name: str, listener: int, held: str) -> None:
-    """Serve in a child. This process waits until the folder's owner has ended, and the server ends with it."""
+def _serve(held: str, listeners: dict[str, int]) -> None:
+    """Serve in children. This process waits until the folder's owner has ended, and the servers end with it."""
     alive, ending = os.pipe()
     if os.fork() == 0:
         os.close(ending)
-        gc.disable()
-        for module in IMPORTED[name]:
-            # Without an extra, what needs it is not there.
-            with suppress(ImportError, MissingExtraError):
-                import_module(module)
-        # The script `ctx1` of tests imports this module, and needs no numpy.
-        from tests.support.remembered_rows import remembered_rows
-
-        collect_rarely()
-        with remembered_rows(rows_folder()):
-            forkserver.main(listener, alive, [])
+        _serve_each(listeners, alive)
+        return
     os.close(alive)
-    os.close(listener)
+    for listener in listeners.values():
+        os.close(listener)
     with Path(held).open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
 
 
+def _serve_each(listeners: dict[str, int], alive: int) -> None:
+    # The script `ctx1` of tests imports this module, and needs no numpy.
+    from tests.support.remembered_rows import remembered_rows
+
+    with remembered_rows(rows_folder()):
+        later = list(listeners.values())
+        for name, listener in listeners.items():
+            gc.disable()
+            for module in IMPORTED[name]:
+                # Without an extra, what needs it is not there.
+                with suppress(ImportError, MissingExtraError):
+                    import_module(module)
+            collect_rarely()
+            later.remove(listener)
+            if not later or os.fork() == 0:
+                forkserver.main(listener, alive, [])
+            os.close(listener)
+            asked, _, _ = select.select([*later, alive], [], [])
+            if alive in asked:
+                return
+
+
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])
+    _serve(sys.argv[1], {name: int(number) for name, number in (served.split("=") for served in sys.argv[2:])})

@@ -12,7 +12,7 @@ import sys
 from multiprocessing import resource_tracker
 from types import ModuleType
 
-from tests.support.fork_servers import MODELS
+from tests.support.fork_servers import TESTS
 from tests.support.forked_scripts import run_in_fork, written_scripts
 
 
@@ -23,7 +23,7 @@ def forked_test_python() -> str:
 
 def main() -> None:
     """Run the code, and end as it ends."""
-    run_in_fork(MODELS, _run, sys.argv[-1])
+    run_in_fork(TESTS, _run, sys.argv[-1])
 
 
 def _run(code: str) -> None:
