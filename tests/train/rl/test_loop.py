@@ -65,13 +65,19 @@ def train_until_killed(plain: dict[str, Any], moment: str, step: int) -> None:
     train(run_file.parse_run(plain), resume=True)
 
 
+TWELVE_UPDATES: dict[str, Any] = {"rollouts": {"steps": 6}, "evaluation": {"every": 3}}
+
+
+def twelve_updates(student: Path, out: Path, **changes: Any) -> RunConfig:
+    """Return a run of six steps, which is evaluated before them, in their middle, and after them."""
+    return tiny_runs.rewards(student, out, **tiny_runs.merged(TWELVE_UPDATES, changes))
+
+
 @pytest.fixture(scope="module")
 def straight(student: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Twenty updates without a break."""
-    from context_agent.train import reinforcement
-
+    """Twelve updates without a break."""
     out = tmp_path_factory.mktemp("straight")
-    reinforcement.train(tiny_runs.rewards(student, out), note=lambda _: None)
+    train(twelve_updates(student, out))
     return out
 
 
@@ -85,24 +91,24 @@ def train(run: Any, **options: Any) -> Any:
 
 def test_what_is_in_the_folder(straight: Path) -> None:
     lines = tiny_runs.timeless(straight)
-    assert [line["step"] for line in lines] == list(range(21))
+    assert [line["step"] for line in lines] == list(range(13))
     assert any(line.get("grad_norm", 0) > 0 for line in lines), "or nothing here would be a test"
     assert {"reward", "recall", "trajectory_recall", "term/output", "rows_stale"} <= set(lines[1])
     assert any("entropy" in line for line in lines)
     evaluated = [line["step"] for line in lines if "dev/greedy/recall" in line]
-    assert evaluated == [0, 10, 20]
-    assert {"dev/t1/recall", "dev/t1/trajectory_recall", "dev/t1/reward"} <= set(lines[10])
+    assert evaluated == [0, 6, 12]
+    assert {"dev/t1/recall", "dev/t1/trajectory_recall", "dev/t1/reward"} <= set(lines[6])
     run_json = json.loads((straight / "run.json").read_text())
     assert run_json["kind"] == "rl"
     assert run_json["rollouts"]["groups"] == 2
     step_paths = sorted((straight / "trajectories" / "step-00005").glob("*.jsonl"))
-    dev_paths = sorted((straight / "trajectories" / "dev-00010").glob("*.jsonl"))
+    dev_paths = sorted((straight / "trajectories" / "dev-00006").glob("*.jsonl"))
     assert len(step_paths) == 8
     assert len(dev_paths) == 6
     for path in (*step_paths, *dev_paths):
         read(path).verify()
     episodes = [json.loads(line) for line in (straight / "episodes.jsonl").read_text().splitlines()]
-    assert [line["step"] for line in episodes] == sorted(list(range(10)) * 8)
+    assert [line["step"] for line in episodes] == sorted(list(range(6)) * 8)
     assert {line["episode"] for line in episodes} >= {path.stem for path in step_paths}
     assert (straight / "episodes.html").stat().st_size > 5_000
 
@@ -111,19 +117,18 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
     straight: Path, student: Path, tmp_path: Path, forked: ForkServerContext
 ) -> None:
     """Killed between two updates of one step's rollouts, then in the middle of a save."""
-    run = tiny_runs.rewards(student, tmp_path)
-    for moment, step in (("logged", 10), ("saving", 15)):
+    run = twelve_updates(student, tmp_path)
+    for moment, step in (("logged", 4), ("saving", 9)):
         process = forked.Process(target=train_until_killed, args=(run.plain(), moment, step))
         process.start()
         process.join()
         assert process.exitcode == -signal.SIGKILL
-        assert len(list((tmp_path / "checkpoints").glob("step-*"))) >= 2
-    rows_file = tmp_path / "checkpoints" / "step-00000009" / "rollouts-0.jsonl"
-    assert rows_file.is_file(), "update 10 is the second of its step: its rollouts are in the checkpoint"
-    assert (tmp_path / "checkpoints" / ".step-00000015.partial").exists(), "the save that the kill cut short"
+        rows_file = tmp_path / "checkpoints" / "step-00000003" / "rollouts-0.jsonl"
+        assert rows_file.is_file(), "update 4 is the second of its step: its rollouts are in the checkpoint"
+    assert (tmp_path / "checkpoints" / ".step-00000009.partial").exists(), "the save that the kill cut short"
     result, notes = train(run, resume=True)
-    assert result.first_update == 12
-    assert "training resumes from update 12" in notes[0]
+    assert result.first_update == 6
+    assert "training resumes from update 6" in notes[0]
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
     assert tiny_runs.timeless(tmp_path) == tiny_runs.timeless(straight)
     assert (tmp_path / "episodes.jsonl").read_text() == (straight / "episodes.jsonl").read_text()
@@ -132,11 +137,11 @@ def test_killed_and_resumed_it_ends_with_the_same_bits(
 def test_a_time_limit_ends_the_run_with_a_checkpoint_and_it_resumes_to_the_same_bits(
     straight: Path, student: Path, tmp_path: Path
 ) -> None:
-    result, notes = train(tiny_runs.rewards(student, tmp_path, minutes=1e-9))
+    result, notes = train(twelve_updates(student, tmp_path, minutes=1e-9))
     assert result.updates == 1
     assert any("time limit" in note and "--resume" in note for note in notes)
     assert [path.name for path in (tmp_path / "checkpoints").glob("step-*")] == ["step-00000001"]
-    result, _ = train(tiny_runs.rewards(student, tmp_path), resume=True)
+    result, _ = train(twelve_updates(student, tmp_path), resume=True)
     assert result.first_update == 1
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
 
@@ -218,10 +223,10 @@ def test_a_full_disk_costs_trajectories_and_not_the_run(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(episode_table, "write", full)
-    train(tiny_runs.rewards(student, tmp_path))
+    train(twelve_updates(student, tmp_path))
     lines = {line["step"]: line for line in tiny_runs.timeless(tmp_path)}
     assert {step for step in lines if "trajectories_failed" in lines[step]} == {1, 11}
-    assert lines[10]["dev/greedy/trajectories_failed"] == 3
+    assert lines[6]["dev/greedy/trajectories_failed"] == 3
     assert not (tmp_path / "trajectories").exists()
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
 
@@ -281,12 +286,12 @@ def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_existing_run_is_not_continued_without_resume(straight: Path, student: Path) -> None:
-    with pytest.raises(ConfigError, match=r"reached update 20. Resume it with --resume"):
-        train(tiny_runs.rewards(student, straight))
+    with pytest.raises(ConfigError, match=r"reached update 12. Resume it with --resume"):
+        train(twelve_updates(student, straight))
 
 
 def test_a_checkpoint_of_another_run_is_refused_by_what_differs(straight: Path, student: Path) -> None:
-    other = tiny_runs.rewards(student, straight, rewards={"trajectory": 0.0})
+    other = twelve_updates(student, straight, rewards={"trajectory": 0.0})
     with pytest.raises(ConfigError, match=r"rewards\.trajectory was 0\.3 and is 0\.0"):
         train(other, resume=True)
 
@@ -302,7 +307,7 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
     """The engine fails from update 8 on. That state is saved, and the resumed run ends as if nothing had happened."""
     from context_agent.policies.tokens.engines.transformers import TransformersEngine
 
-    run = tiny_runs.rewards(student, tmp_path)
+    run = twelve_updates(student, tmp_path)
     generate = TransformersEngine.generate
 
     async def generate_or_fail(self: Any, prompt: Any, **options: Any) -> Any:
@@ -323,27 +328,27 @@ def test_an_engine_that_dies_in_a_step_stops_the_run_which_then_goes_on(
 def test_a_disk_that_is_full_costs_a_checkpoint_and_not_the_run(
     straight: Path, student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The optimizer's file of update 9 is on a device that is always full."""
+    """The optimizer's file of update 6 is on a device that is always full."""
     from context_agent.train.checkpoints import Checkpoints
 
     original_open = Checkpoints.open
 
     def open_on_full_disk(self: Checkpoints, step: int) -> Path:
         folder = original_open(self, step)
-        if step == 9:
-            (folder / "checkpoint-9").mkdir()
-            (folder / "checkpoint-9" / "optimizer.pt").symlink_to("/dev/full")
+        if step == 6:
+            (folder / "checkpoint-6").mkdir()
+            (folder / "checkpoint-6" / "optimizer.pt").symlink_to("/dev/full")
         return folder
 
     monkeypatch.setattr(Checkpoints, "open", open_on_full_disk)
-    result, notes = train(tiny_runs.rewards(student, tmp_path))
+    result, notes = train(twelve_updates(student, tmp_path))
     assert result.checkpoints_failed == 1
     warning = next(note for note in notes if "could not be written" in note)
-    assert "the checkpoint of step 9" in warning
-    assert "The newest complete checkpoint is of step 6. Training continues" in warning
+    assert "the checkpoint of step 6" in warning
+    assert "The newest complete checkpoint is of step 3. Training continues" in warning
     assert tiny_runs.weights(tmp_path) == tiny_runs.weights(straight)
-    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000018", "step-00000020"}
-    assert [line["step"] for line in tiny_runs.timeless(tmp_path) if "checkpoints_failed" in line] == [10]
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == {"step-00000009", "step-00000012"}
+    assert [line["step"] for line in tiny_runs.timeless(tmp_path) if "checkpoints_failed" in line] == [7]
 
 
 def test_a_loss_that_is_no_number_is_not_learned_from(
@@ -372,7 +377,7 @@ def test_a_gradient_that_is_no_number_is_not_learned_from(
         return loss + (loss * 0).sqrt() if self.state.global_step == 3 else loss
 
     monkeypatch.setattr(RowTrainer, "compute_loss", steep)
-    run = tiny_runs.rewards(student, tmp_path, evaluation={"every": 0})
+    run = tiny_runs.rewards(student, tmp_path, rollouts={"steps": 3}, evaluation={"every": 0})
     with pytest.raises(DataError, match=r"the gradient of update 3 is nan.*The state of update 3 is saved"):
         train(run)
     monkeypatch.undo()
