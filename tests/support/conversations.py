@@ -242,11 +242,12 @@ def _problem_of_items(items: Sequence[Any]) -> str:
     return f"no outputs of {pending}" if pending else ""
 
 
-WORDS = st.sampled_from(
+WORDS = (
     "polar light director born film ship harbour Ana Berg Tromsø 1990 def return error INFO the of a in [1] ## {} "
-    "[2 passages pruned, 40 tokens; restore: p1-p2] 日本 \\n \" ' 😀 a\u0301 <doc> ``` --- | restore:".split(" ")
-)
-SENTENCES = st.lists(WORDS, min_size=1, max_size=40).map(" ".join)
+    "[2 passages pruned, 40 tokens; restore: p1-p2] 日本 \\n \" ' 😀 a\u0301 <doc> ``` --- | restore:"
+).split(" ")
+SENTENCES = st.binary(min_size=1, max_size=40).map(lambda drawn: " ".join(WORDS[byte % len(WORDS)] for byte in drawn))
+"""Words, each drawn as a byte: a draw for each word takes longer than pruning the conversation."""
 PARAGRAPHS = st.lists(SENTENCES, min_size=1, max_size=12)
 TEXTS = st.one_of(
     st.text(min_size=1, max_size=300),
