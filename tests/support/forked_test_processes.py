@@ -34,5 +34,4 @@ def _run(code: str) -> None:
     program = sys.modules["__main__"] = ModuleType("__main__")
     exec(code, program.__dict__)
     atexit._run_exitfuncs()
-    sys.stdout.flush()
     os._exit(0)
