@@ -33,7 +33,7 @@ from context_agent.pruning.captions import COMMIT, LONGEST_LABEL, Captions
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names, only_name, own_name
-from context_agent.pruning.records import Value, value_runs
+from context_agent.pruning.records import TRUNCATION, Value, value_runs
 from context_agent.pruning.scopes import Scope, parts_of
 from context_agent.pruning.tables import Table, inherited_cells, tables
 from context_agent.pruning.terminal import PlainText, without_escapes
@@ -334,20 +334,27 @@ class _Cutter:
         items = () if whole is None else (Item(*whole, own, "text"),)
         is_record = table.cells > PAIR_CELLS
         names = {row[0]: said for row, said in zip(table.rows, inherited_cells(self._text, table), strict=True)}
-        return [
-            Passage(
-                self._text[first:last],
-                first,
-                last,
-                _with_name(label, names[first]),
-                table.form,
-                group,
-                cells=table.cells,
-                delimiter=table.delimiter,
-                items=items,
+        passages: list[Passage] = []
+        before = table.rows[0][0]
+        for first, last in self._collected(table.rows, self._sizes.tiny, self._sizes.rows if is_record else None):
+            if TRUNCATION.search(self._text, before, first) is not None:
+                # The line between two rows stays, so no stub stands for rows that the tool left out.
+                group = next(self._groups)
+            passages.append(
+                Passage(
+                    self._text[first:last],
+                    first,
+                    last,
+                    _with_name(label, names[first]),
+                    table.form,
+                    group,
+                    cells=table.cells,
+                    delimiter=table.delimiter,
+                    items=items,
+                )
             )
-            for first, last in self._collected(table.rows, self._sizes.tiny, self._sizes.rows if is_record else None)
-        ]
+            before = last
+        return passages
 
     def _collected(
         self, spans: Iterable[tuple[int, int]], small: int, target: int | None = None

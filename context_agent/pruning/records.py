@@ -32,7 +32,7 @@ _FIRST = ("[", "{", "(", '"')
 """The characters with which a value that is the whole text may begin."""
 _REST_OF_LINE = re.compile(r"[ \t]*+(?:,[ \t]*+)?\r?(?:\n|\Z)")
 _PIECE = re.compile(r"\"(?:[^\"\\]++|\\.)*+\"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<comma>,)")
-_TRUNCATION = re.compile(r"\.\.\.|\u2026|truncat|omitted|clipped|characters", re.I)
+TRUNCATION = re.compile(r"\.\.\.|\u2026|truncat|omitted|clipped|characters", re.I)
 """A word or a mark that a tool writes where it cuts its output."""
 _DECODER = json.JSONDecoder()
 _PAIRS = {"[": "]", "{": "}", "(": ")"}
@@ -289,7 +289,7 @@ def _cut_end(text: str, start: int, stop: int, last_token: int) -> int | None:
         stop: The offset where it stops to be JSON.
         last_token: The offset after which the text ends in the value.
     """
-    if stop < last_token and _TRUNCATION.search(text, stop, stop + TARGET) is None:
+    if stop < last_token and TRUNCATION.search(text, stop, stop + TARGET) is None:
         return None
     ends: list[int] = []
     for token in _PIECE.finditer(text, start, stop):

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from context_agent.pruning.blocks import is_log_entry
+from context_agent.pruning.records import TRUNCATION
 
 FEWEST_ROWS = 3
 MOST_ROW_LINES = 3
@@ -92,6 +93,11 @@ def inherited_cells(text: str, table: Table) -> list[str]:
     return said
 
 
+def _is_truncation(text: str, start: int, end: int) -> bool:
+    """Return True if a short line says that a tool left out rows of the table here."""
+    return end - start <= LONGEST_TITLE and TRUNCATION.search(text, start, end) is not None
+
+
 def _cells(row: str, table: Table) -> dict[int, tuple[int, str]]:
     """Return the end and the text of each cell that is not empty, by its start. Positions count columns."""
     if table.form == "text":
@@ -160,10 +166,10 @@ def _barred_rows(text: str, lines: list[tuple[int, int]]) -> list[tuple[int, int
                 # The next table begins.
                 break
             groups.append([])
-        elif _BAR.search(text, first, last) is None:
-            break
-        else:
+        elif _BAR.search(text, first, last) is not None:
             groups[-1].append((first, last))
+        elif not _is_truncation(text, first, last):
+            break
     rows = [(group[0][0], group[-1][1]) for group in groups if group]
     is_grid = len(rows) >= FEWEST_ROWS and sum(map(len, groups)) <= MOST_ROW_LINES * len(rows)
     return rows if is_grid else groups[0]
@@ -269,7 +275,10 @@ def _delimited(
                     break
             elif len(cells) != len(header) or (reader.line_num > taken + 1 and text.count('"', *row) % 2):
                 # Nothing closes a cell whose row has an odd number of quotation marks.
-                break
+                if not _is_truncation(text, *row):
+                    break
+                taken = reader.line_num
+                continue
             spaced += sum(cell.startswith(" ") for cell in cells)
             rows.append(row)
             taken = reader.line_num

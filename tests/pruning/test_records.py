@@ -402,6 +402,20 @@ def test_a_quoted_cell_of_several_lines_does_not_divide_its_row(gap: str, before
     assert [row[1] for row in rows] == ["message", *messages[:3], "", *messages[9:]]
 
 
+@pytest.mark.parametrize("mark", ["... [1,200 lines omitted] ...", "\u2026 301 tokens truncated \u2026"])
+@pytest.mark.parametrize("form", ["csv", "table"])
+def test_rows_that_a_tool_left_out_do_not_end_a_table(form: str, mark: str) -> None:
+    """The rows after the line lost the names of their columns. A CSV was no table if most rows are after the line."""
+    head, rows = (2, TABLE.split("\n")) if form == "table" else (1, _csv(",").split("\r\n")[:-1])
+    text = "\n".join([*rows[: head + 4], mark, *rows[head + 4 :]])
+    passages = cut(text)
+    assert [passage.text for passage in passages] == rows[head:]
+    assert all("listen_port" in passage.label for passage in passages)
+    kept = without(text, passages, range(2, 8), stub).split("\n")
+    assert [*kept[: head + 2], *kept[-4:]] == [*rows[: head + 2], *rows[-4:]]
+    assert mark in kept, "no stub stands for rows that the tool left out"
+
+
 def test_a_quotation_mark_that_nothing_closes_takes_no_text_after_its_table() -> None:
     table = "id,note,port\n" + "".join(f"{n},it rained in most weeks in the port {n},{4_000 + n}\n" for n in range(9))
     after = 'The last one, "in May\n\n' + "It rained in most weeks. " * 9
