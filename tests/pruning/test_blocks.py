@@ -122,6 +122,25 @@ def test_a_long_line_is_cut_at_sentences_then_at_blanks(drawing: str) -> None:
 @pytest.mark.parametrize(
     "drawing",
     [
+        "«a10),(b10,c10),»«(d60»",
+        "«a10},{b10 c10}, »«{d60»",
+        "«a15], »«[b15 c60»",
+        "«a15 b15 »«c30,d30»",
+        "«a30,»«b30,c40»",
+        "«a15;b15&»«c60»",
+        "«a10|b15;»«c60»",
+        "«a39,»«b60»",
+        "«a40»«,b60»",
+        "«aaaaaaaa,b31»«b60»",
+    ],
+)
+def test_a_long_line_is_cut_between_records_and_without_blanks_after_a_mark(drawing: str) -> None:
+    check(drawing)
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
         "«a30»\n«b30»\n«c30»",
         "«a19\nb19»\n«c19»\n«d30»",
         "«a19»\n«b20»\n«c19»\n«d30»",
