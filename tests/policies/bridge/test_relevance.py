@@ -223,6 +223,14 @@ def test_an_identifier_of_the_question_decides_what_is_compared_and_raises_the_f
     assert odds[1] > 6
     assert np.isfinite(judgment.late_interaction(scores, 0)).tolist() == [False, True]
     assert np.isfinite(judgment.late_interaction(np.array([0.9, 0.1], np.float32), 1)).all()
+    assert np.isnan(judgment.late_interaction(judgment.scores(), 0)).all(), "scored again, and not compared"
+
+
+def test_without_weights_late_interaction_compares_as_well() -> None:
+    judgment = judgment_of("Where was Ketil Varga born?", None)
+    late = judgment.late_interaction(judgment.scores(), 1)
+    assert np.isfinite(late).tolist().count(True) == 1
+    assert len(late) == len(judgment.notes)
 
 
 def known(judgment: RelevanceJudgment, *, read: bool = True) -> set[str]:
