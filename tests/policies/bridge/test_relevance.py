@@ -16,7 +16,7 @@ from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
 from context_agent._support.shipped_models import shipped_reader
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights, document_rows
-from context_agent.policies.bridge.ranking import RANKING, Trees
+from context_agent.policies.bridge.ranking import RANKING, Trees, identifier_odds
 from context_agent.policies.bridge.relevance import Cosines, RelevanceJudgment
 from context_agent.policies.bridge.score_calibration import (
     EVIDENCE,
@@ -231,6 +231,30 @@ def test_without_weights_late_interaction_compares_as_well() -> None:
     late = judgment.late_interaction(judgment.scores(), 1)
     assert np.isfinite(late).tolist().count(True) == 1
     assert len(late) == len(judgment.notes)
+
+
+def test_late_interaction_of_the_final_ranking_counts_in_the_evidence_and_without_the_reader() -> None:
+    late = np.array([[RANKING.index("late"), 0, 0]], np.int16)
+    by_late = dataclasses.replace(BY_ODDS, feature=late, missing_left=np.array([[1, 0, 0]], np.int8))
+    judgment = judgment_of("Where was Ketil Varga born?", scorer_with(ranker=by_late))
+    scores = judgment.scores()
+    position = EVIDENCE.index("late")
+    assert judgment.evidence(scores)[position] == 0
+    np.testing.assert_allclose(judgment.unread_scores(), sigmoid(np.array([-5, -5, -5])), rtol=1e-5)
+    judgment.ranking_scores(scores, 2)
+    assert judgment.evidence(scores)[position] > 0
+    np.testing.assert_allclose(np.sort(judgment.unread_scores()), sigmoid(np.array([-5, 5, 5])), rtol=1e-5)
+
+
+@pytest.mark.parametrize(("question", "gain"), [("pump E-1074", False), ("pump E1074", True)])
+def test_an_identifier_in_another_notation_counts_where_the_reader_judges(question: str, gain: bool) -> None:
+    judgment = judgment_of(question, scorer_with(), (("Pumps", "The pump shows E-1074."),))
+    scores = judgment.scores()
+    judgment.read_alone()
+    (read,) = judgment.ranking_inputs()[:, RANKING.index("alone")]
+    (added,) = identifier_odds(judgment.notes)
+    assert added > 0
+    assert judgment.evidence(scores)[EVIDENCE.index("read")] == pytest.approx(read + added * gain, rel=1e-5)
 
 
 def known(judgment: RelevanceJudgment, *, read: bool = True) -> set[str]:
