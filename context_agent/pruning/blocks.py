@@ -371,6 +371,6 @@ def _cut_in_line(text: str, start: int, end: int) -> int:
     borders = ((text.rfind(border, start, end), len(border) - 1) for border in _RECORD_BORDERS)
     at, length = max(borders)
     for marks in ((" ",), _FIELD_MARKS):
-        if at < 0:
+        if at == -1:
             at, length = max(text.rfind(mark, start, end) for mark in marks), 1
-    return end if at < 0 else at + length
+    return end if at == -1 else at + length

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 from context_agent import Action, Episode, Limits, MemoryCorpus, View
@@ -64,6 +65,13 @@ def test_a_limit_is_one_or_more(name: str) -> None:
     assert getattr(Limits(**{name: 1}), name) == 1
     with pytest.raises(ConfigError, match=f"{name} must be positive; got 0"):
         Limits(**{name: 0})
+
+
+def test_limits_of_numpy_become_those_of_python_and_only_seconds_may_have_a_fraction() -> None:
+    limits = Limits(turns=np.int64(2), seconds=np.float32(1.5), tokens=np.int32(9))  # type: ignore[arg-type]
+    assert [type(value) for value in (limits.turns, limits.seconds, limits.tokens)] == [int, float, int]
+    with pytest.raises(ConfigError, match="`turns` must be a whole number"):
+        Limits(turns=1.5)  # type: ignore[arg-type]
 
 
 def test_a_budget_in_the_request_replaces_the_others_and_a_number_is_a_window(corpus: MemoryCorpus) -> None:
