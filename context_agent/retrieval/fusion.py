@@ -181,6 +181,14 @@ more than .004 of recall@5. Without this value, questions in everyday words abou
 """
 
 
+UNKNOWN_LANGUAGE_WEIGHT = 0.2
+"""The factor of the weight of an embedder that does not know the language of the corpus.
+
+On 342 dev questions of thirteen corpora in eleven other languages, hybrid search with static vectors has a recall@5 of
+.755 without this factor and .781 with it. With MiniLM's vectors, it has .772 and .788.
+"""
+
+
 def query_weights(
     retrievers: Sequence[Retriever],
     weights: Mapping[str, float],
@@ -197,12 +205,13 @@ def query_weights(
 
     Returns:
         The weights for this query. If words cannot tell which passage the query means, the retrievers that do not use
-        words get more weight. An embedder that does not know the language of the corpus cannot tell either, so the
-        weights then stay unchanged.
+        words get more weight. An embedder that does not know the language of the corpus cannot tell either. It then has
+        less weight, and the other weights stay unchanged.
     """
     adapted = {retriever.name: weights.get(retriever.name, 1.0) for retriever in retrievers}
-    if any(isinstance(retriever, KnowsLanguage) and not retriever.knows_language for retriever in retrievers):
-        return adapted
+    strangers = [it.name for it in retrievers if isinstance(it, KnowsLanguage) and not it.knows_language]
+    if strangers:
+        return adapted | {name: UNKNOWN_LANGUAGE_WEIGHT * adapted[name] for name in strangers}
     for retriever in retrievers:
         if not isinstance(retriever, KnowsWords) or _lead(hits[retriever.name]) >= CLEAR_LEAD:
             continue

@@ -162,12 +162,12 @@ PLANTS = [
 ]
 
 
-def test_vectors_that_do_not_know_the_language_do_not_decide_about_unknown_words() -> None:
+def test_vectors_that_do_not_know_the_language_count_little_and_do_not_decide_about_unknown_words() -> None:
     corpus = MemoryCorpus(PLANTS, embedder="static")
     question = "Wieso brummt nachts eigentlich unsere Heizungsanlage, Ventil?"
     words = next(retriever for retriever in corpus.retrievers if isinstance(retriever, KnowsWords))
     assert words.unknown_share(question) > 0.5
-    assert weights_of(corpus, question) == {DENSE: 1.0, SPARSE: 1.0}
+    assert weights_of(corpus, question) == {DENSE: 0.2, SPARSE: 1.0}
 
 
 def test_words_that_a_text_has_as_one_are_known() -> None:
