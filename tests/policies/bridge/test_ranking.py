@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -41,6 +42,7 @@ from context_agent.policies.bridge.ranking import (
     with_late_interaction,
 )
 from context_agent.policies.bridge.score_calibration import STOPPING, ScoreCalibration, log_odds
+from context_agent.pruning.view import ActionTaken
 
 STUMP = Trees(
     feature=np.array([[1, 0, 0], [0, 0, 0]], np.int16),
@@ -365,6 +367,23 @@ def test_a_common_word_and_the_first_word_of_a_sentence_are_not_names_that_a_sea
         text="The API says that hall {0} closes at {1} on Fridays, its closing time.", more=" It has an Ostrel."
     )
     assert (SearchAgent(corpus, policy_where_names_promise(0.5)).search(question).turns == 2) is ends_early
+
+
+@pytest.mark.parametrize(
+    ("question", "promise", "follows"),
+    [
+        ("When does a keeper close on fridays?", 0.19, False),
+        ("When does a keeper close on fridays?", 0.21, True),
+        ("When does the keeper of Hall 17 close on fridays?", 0.19, True),
+    ],
+)
+def test_the_names_in_texts_must_promise_more_if_the_question_asks_for_none(
+    question: str, promise: float, follows: bool
+) -> None:
+    result = SearchAgent(halls(), policy_where_names_promise(promise)).search(question)
+    actions = [event.action for event in result.trajectories[0].events if isinstance(event, ActionTaken)]
+    queries = {call.arguments.get("query", "") for action in actions for call in action.calls}
+    assert any(re.fullmatch(r"Hall \d+( .*)?", query) for query in queries - {"Hall 17"}) is follows
 
 
 def stopping(constant: float) -> Floats:
