@@ -23,8 +23,11 @@ BLAME = re.compile(
     r"\^?[0-9a-f]{7,40}+ (?:[^\s(]{1,200}+ {1,200}+)?\((?=[^()\n]{0,100}\d{4}-\d\d-\d\d )[^()\n]{1,150}+\)(?: |$)", re.M
 )
 """The text that `git blame` writes before a line: a commit, its author and time, and the number of the line."""
-LINE_NUMBER = re.compile(rf"[ \t]{{0,12}}\d{{1,9}}(?:\t|→| ?[|│:] ?)|{BLAME.pattern}", re.M)
-"""The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line."""
+LINE_NUMBER = re.compile(rf"[ \t]{{0,12}}(?!\d\d:\d\d(?:[:\s]|$))\d{{1,9}}(?:\t|→| ?[|│:] ?)|{BLAME.pattern}", re.M)
+"""The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line.
+
+The hour of a time, such as 10:00:00, is no number of a line.
+"""
 _TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
 _HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
 """A heading of Markdown, or of HTML, which other tags may precede."""

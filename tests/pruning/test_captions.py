@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from context_agent.pruning.blocks import LARGEST, Sizes, is_log, is_log_entry, text_spans
-from context_agent.pruning.captions import LONGEST_LABEL, MOST_LINES, Captions
+from context_agent.pruning.captions import LONGEST_LABEL, MOST_LINES, Captions, indented
 from tests.support.growth import seconds
 
 BODY = "It rained in most of the weeks of that year, and ships stayed in the port for as long as they could. " * 3
@@ -587,3 +587,19 @@ def test_parts_of_prose_and_of_a_list_have_no_first_line(text: str) -> None:
     captions = [said for _, _, said in text_spans(text, Sizes.of(text))]
     assert len(captions) > 1
     assert {*captions} == {""}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("10:00:00.123 [main] INFO started", "10:00:00.123 [main] INFO started"),
+        ("10:00 Ana: hello", "10:00 Ana: hello"),
+        ("10:00", "10:00"),
+        ("10:000 pieces", "000 pieces"),
+        ("10:return x", "return x"),
+        ("100:00 pieces", "00 pieces"),
+        ("    12\treturn x", "return x"),
+    ],
+)
+def test_the_hour_of_a_time_is_no_number_of_a_line(line: str, said: str) -> None:
+    assert indented(line) == (0, said)
