@@ -66,11 +66,11 @@ MORE_PAGES = 1
 """Additional pages for a question that asks for several documents."""
 LOOKUPS, SMALL_LOOKUPS = 7, 5
 """Maximum number of names that one turn looks up, and in a small window."""
-MIN_PROMISE, STALE_PROMISE, NAMELESS_PROMISE = 0.005, 0.05, 0.2
+MIN_PROMISE, STALE_PROMISE = 0.005, 0.05
 """A lookup must find something with at least this probability.
 
-`STALE_PROMISE` holds after a turn that brought no new document among the best, and `NAMELESS_PROMISE` for a question
-that asks for no name or relation.
+`STALE_PROMISE` holds after a turn that brought no new document among the best, and for a question that asks for no name
+or relation.
 """
 CALL_TOKENS, TURN_TOKENS, LINE_TOKENS = 20, 30, 14
 """Maximum number of tokens of a search, a turn, and a line of the ranking, without chunks and ids."""
@@ -270,7 +270,7 @@ class BridgeActor:
         is_stale = self._turns > 1 and not self._found_better(known)
         if is_stale and not (self._effort.readings and asks_about_names):
             return ()
-        promise = NAMELESS_PROMISE if not asks_about_names else STALE_PROMISE if is_stale else MIN_PROMISE
+        promise = STALE_PROMISE if is_stale or not asks_about_names else MIN_PROMISE
         return self.next_searches(view, promise) or self._after_reading(view, promise)
 
     def opening(self, view: View) -> tuple[ToolCall, ...]:

@@ -372,9 +372,9 @@ def test_a_common_word_and_the_first_word_of_a_sentence_are_not_names_that_a_sea
 @pytest.mark.parametrize(
     ("question", "promise", "follows"),
     [
-        ("When does a keeper close on fridays?", 0.19, False),
-        ("When does a keeper close on fridays?", 0.21, True),
-        ("When does the keeper of Hall 17 close on fridays?", 0.19, True),
+        ("When does a keeper close on fridays?", 0.04, False),
+        ("When does a keeper close on fridays?", 0.06, True),
+        ("When does the keeper of Hall 17 close on fridays?", 0.04, True),
     ],
 )
 def test_the_names_in_texts_must_promise_more_if_the_question_asks_for_none(
