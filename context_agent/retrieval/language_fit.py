@@ -1,4 +1,4 @@
-"""Checks whether an embedder knows the language of the texts that it embeds."""
+"""Checks whether an embedder knows the language of the texts and queries that it embeds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
+from context_agent.text.language_identification import language_of
 from context_agent.text.languages import ENGLISH
 from context_agent.text.normalization import well_formed
 
@@ -29,9 +30,12 @@ MISFIT_CHARACTERS = 1_000
 """The number of characters of each text that are checked."""
 
 
-def knows_language(embedder: str, language: str) -> bool:
-    """Return False if the embedder of this name knows English only, and most texts are in another language."""
-    return language == ENGLISH or not embedder.startswith(ENGLISH_EMBEDDERS)
+def knows_language(embedder: str, most_texts: str, query: str) -> bool:
+    """Return False if the embedder of this name knows English only, and the query is in another language.
+
+    If the query shows no language, it counts as in the language of most texts.
+    """
+    return not embedder.startswith(ENGLISH_EMBEDDERS) or language_of(query, most_texts) == ENGLISH
 
 
 def language_warning(embedder: str, texts: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -132,7 +133,7 @@ class MemoryCorpus:
                 self._embed_query,
                 lambda row: self._chunks[row].id,
                 self._mask,
-                knows_language=knows_language(self.embedder.name, self._bm25.language),
+                knows_language=partial(knows_language, self.embedder.name, self._bm25.language),
             ),
             Bm25Retriever(self._bm25, self.matching),
         ]

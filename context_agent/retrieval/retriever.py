@@ -28,11 +28,15 @@ class Retriever(Protocol):
 
 @runtime_checkable
 class KnowsLanguage(Protocol):
-    """A retriever by vectors that says whether its embedder knows the language of the corpus."""
+    """A retriever by vectors that says whether its embedder knows the language of a query."""
 
-    @property
-    def knows_language(self) -> bool:
-        """False if the embedder knows another language only. The retriever then finds little."""
+    def knows_language(self, query: str) -> bool:
+        """Return False if the embedder knows another language only. The retriever then finds little."""
+
+
+def knows_every_language(query: str) -> bool:
+    """Return True for every query."""
+    return True
 
 
 QueryVectors = Callable[[str], NDArray[np.float32]]

@@ -42,13 +42,17 @@ def test_short_english_sentences_about_invented_names_fit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("embedder", "language", "known"),
+    ("embedder", "most_texts", "query", "known"),
     [
-        ("static-minilm-256@1a2b3c4d", "de", False),
-        ("minilm-384@1a2b3c4d", "zh", False),
-        ("static-minilm-256@1a2b3c4d", "en", True),
-        ("multilingual-384@1a2b3c4d", "de", True),
+        ("static-minilm-256@1a2b3c4d", "de", "Druck Ventil", False),
+        ("static-minilm-256@1a2b3c4d", "en", "Warum ist der Druck am Ventil und im Kessel nicht gleich?", False),
+        ("minilm-384@1a2b3c4d", "zh", "阀门", False),
+        ("minilm-384@1a2b3c4d", "de", "Why is the pressure at the valve not the same as in the boiler?", True),
+        ("static-minilm-256@1a2b3c4d", "en", "pressure valve", True),
+        ("multilingual-384@1a2b3c4d", "de", "Druck Ventil", True),
     ],
 )
-def test_an_english_embedder_knows_no_other_language(embedder: str, language: str, known: bool) -> None:
-    assert knows_language(embedder, language) is known
+def test_an_english_embedder_knows_no_query_in_another_language(
+    embedder: str, most_texts: str, query: str, known: bool
+) -> None:
+    assert knows_language(embedder, most_texts, query) is known

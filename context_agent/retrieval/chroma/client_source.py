@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from functools import cache as cached
@@ -41,7 +41,7 @@ from context_agent.retrieval.index.manifest import MANIFEST_KEY, Manifest
 from context_agent.retrieval.index.metadata_keys import SAMPLED_RECORDS, usual_keys
 from context_agent.retrieval.index.publication import StoredCollection, one_maker
 from context_agent.retrieval.index.snapshot import Snapshot
-from context_agent.retrieval.retriever import DENSE, QueryVectors
+from context_agent.retrieval.retriever import DENSE, QueryVectors, knows_every_language
 from context_agent.types import Chunk
 
 if TYPE_CHECKING:
@@ -147,7 +147,9 @@ class ClientReader:
                 vectors[records[record]] = vector / (float(np.linalg.norm(vector)) or 1.0)
         return vectors
 
-    def dense(self, embed_query: QueryVectors, *, knows_language: bool = True) -> Retriever:
+    def dense(
+        self, embed_query: QueryVectors, *, knows_language: Callable[[str], bool] = knows_every_language
+    ) -> Retriever:
         """See `SnapshotReader`. The search is approximate, by Chroma's index."""
         records = self._snapshot.chunk_of_record
         return ChromaDense(self._collection, embed_query, records, knows_language=knows_language)
@@ -210,7 +212,7 @@ class ChromaDense:
         embed_query: QueryVectors,
         chunk_of: Mapping[str, str],
         *,
-        knows_language: bool = True,
+        knows_language: Callable[[str], bool] = knows_every_language,
     ) -> None:
         """Wrap a collection.
 

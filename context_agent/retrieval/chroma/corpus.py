@@ -18,6 +18,7 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
+from functools import partial
 from itertools import groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -431,7 +432,7 @@ class ChromaCorpus:
             self._reader = source.reader(self.snapshot, self._layout)
             self._chunks = RecentValues[Chunk](CACHED_VALUES)
             self._vectors = RecentValues[NDArray[np.float32]](CACHED_VALUES)
-            known = knows_language(self.embedder.name, self.snapshot.bm25.language)
+            known = partial(knows_language, self.embedder.name, self.snapshot.bm25.language)
             shipped: list[Retriever] = [
                 *([] if self._words_alone else [self._reader.dense(self._embed_query, knows_language=known)]),
                 Bm25Retriever(self.snapshot.bm25, self._reader.matching, self.snapshot.chunk_of_record),

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from context_agent.retrieval.filters import Where
-from context_agent.retrieval.retriever import DENSE, QueryVectors
+from context_agent.retrieval.retriever import DENSE, QueryVectors, knows_every_language
 
 _UNIT_SAMPLE = 3
 """The number of vectors that are checked to decide whether all vectors have length 1."""
@@ -151,7 +151,7 @@ class DenseRetriever:
         id_of: Callable[[int], str],
         mask: Callable[[Where], NDArray[np.bool_]],
         *,
-        knows_language: bool = True,
+        knows_language: Callable[[str], bool] = knows_every_language,
     ) -> None:
         """Wrap a table.
 

@@ -15,7 +15,7 @@ from context_agent.retrieval.index.dense import DenseRetriever
 from context_agent.retrieval.index.layouts import Layout
 from context_agent.retrieval.index.rows import SegmentRows
 from context_agent.retrieval.index.snapshot import Snapshot
-from context_agent.retrieval.retriever import QueryVectors
+from context_agent.retrieval.retriever import QueryVectors, knows_every_language
 from context_agent.types import Chunk
 
 _CACHED_COLUMNS = 32
@@ -45,8 +45,10 @@ class SnapshotReader:
         rows = ((chunk_id, self._snapshot.row_of_chunk.get(chunk_id)) for chunk_id in chunk_ids)
         return {chunk_id: self._snapshot.rows.vector(row, unit=True) for chunk_id, row in rows if row is not None}
 
-    def dense(self, embed_query: QueryVectors, *, knows_language: bool = True) -> DenseRetriever:
-        """Return a dense search in this state. `knows_language` says whether the embedder knows the language."""
+    def dense(
+        self, embed_query: QueryVectors, *, knows_language: Callable[[str], bool] = knows_every_language
+    ) -> DenseRetriever:
+        """Return a dense search in this state. `knows_language` is that of `KnowsLanguage`."""
         chunk_of = self._snapshot.rows
         return DenseRetriever(
             self._vectors, embed_query, lambda row: chunk_of[row].chunk, self._mask, knows_language=knows_language
