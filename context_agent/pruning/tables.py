@@ -17,6 +17,8 @@ from context_agent.pruning.blocks import is_log_entry
 from context_agent.pruning.records import TRUNCATION
 
 FEWEST_ROWS = 3
+MOST_TRUNCATIONS = 5
+"""Maximum number of lines in a table that say that a tool left out rows. These lines are not pruned."""
 MOST_ROW_LINES = 3
 """Maximum number of lines of a row in a grid, on average."""
 FEWEST_NAMES = 3
@@ -160,6 +162,7 @@ def _barred_rows(text: str, lines: list[tuple[int, int]]) -> list[tuple[int, int
     In a grid, a separator follows each row, and a row may have a few lines. Sections of a table have more.
     """
     groups: list[list[tuple[int, int]]] = [[]]
+    truncations = 0
     for first, last in lines:
         if _SEPARATOR.match(text, first, last):
             if not groups[-1]:
@@ -168,8 +171,10 @@ def _barred_rows(text: str, lines: list[tuple[int, int]]) -> list[tuple[int, int
             groups.append([])
         elif _BAR.search(text, first, last) is not None:
             groups[-1].append((first, last))
-        elif not _is_truncation(text, first, last):
-            break
+        else:
+            truncations += 1
+            if truncations > MOST_TRUNCATIONS or not _is_truncation(text, first, last):
+                break
     rows = [(group[0][0], group[-1][1]) for group in groups if group]
     is_grid = len(rows) >= FEWEST_ROWS and sum(map(len, groups)) <= MOST_ROW_LINES * len(rows)
     return rows if is_grid else groups[0]
@@ -264,7 +269,7 @@ def _delimited(
     reader = csv.reader(_read_lines(text, lines, end, limit), delimiter=delimiter, skipinitialspace=is_spaced)
     rows: list[tuple[int, int]] = []
     header: list[str] = []
-    taken = spaced = 0
+    taken = spaced = truncations = 0
     # The reader refuses a cell that is larger than it accepts.
     with suppress(csv.Error):
         for cells in reader:
@@ -275,7 +280,8 @@ def _delimited(
                     break
             elif len(cells) != len(header) or (reader.line_num > taken + 1 and text.count('"', *row) % 2):
                 # Nothing closes a cell whose row has an odd number of quotation marks.
-                if not _is_truncation(text, *row):
+                truncations += 1
+                if truncations > MOST_TRUNCATIONS or not _is_truncation(text, *row):
                     break
                 taken = reader.line_num
                 continue

@@ -435,3 +435,11 @@ def test_what_comes_whole_takes_no_memory_for_returned_texts() -> None:
     whole, shortened = (it.prune(messages) for it in pruners)
     assert whole.messages == shortened.messages
     assert pruners[0].memory < pruners[1].memory
+
+
+@pytest.mark.parametrize("row", ["a,b,c", "| a | b |"])
+def test_lines_that_say_that_rows_are_missing_do_not_fill_the_budget(row: str) -> None:
+    lines = f"... [200 lines omitted] ...\n{row}\n" * 1_000
+    head = f"{row}\n" if "," in row else f"{row}\n|---|---|\n{row}\n"
+    report = ContextPruner(500, strategy="bm25").prune(greeting(head + lines, "go on")).report
+    assert report.outcome == "pruned"
