@@ -26,7 +26,7 @@ BLAME = re.compile(
 LINE_NUMBER = re.compile(rf"[ \t]{{0,12}}(?!\d\d:\d\d(?:[:\s]|$))\d{{1,9}}(?:\t|→| ?[|│:] ?)|{BLAME.pattern}", re.M)
 """The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line.
 
-The hour of a time, such as 10:00:00, is no number of a line.
+The hour of a time, such as 10:00:00, is not a line number.
 """
 _TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
 _HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)

@@ -209,9 +209,9 @@ def query_weights(
         less weight, and the other weights stay unchanged.
     """
     adapted = {retriever.name: weights.get(retriever.name, 1.0) for retriever in retrievers}
-    strangers = [it.name for it in retrievers if isinstance(it, KnowsLanguage) and not it.knows_language(query)]
-    if strangers:
-        return adapted | {name: UNKNOWN_LANGUAGE_WEIGHT * adapted[name] for name in strangers}
+    unfamiliar = [it.name for it in retrievers if isinstance(it, KnowsLanguage) and not it.knows_language(query)]
+    if unfamiliar:
+        return adapted | {name: UNKNOWN_LANGUAGE_WEIGHT * adapted[name] for name in unfamiliar}
     for retriever in retrievers:
         if not isinstance(retriever, KnowsWords) or _lead(hits[retriever.name]) >= CLEAR_LEAD:
             continue

@@ -601,5 +601,5 @@ def test_parts_of_prose_and_of_a_list_have_no_first_line(text: str) -> None:
         ("    12\treturn x", "return x"),
     ],
 )
-def test_the_hour_of_a_time_is_no_number_of_a_line(line: str, said: str) -> None:
+def test_the_hour_of_a_time_is_not_a_line_number(line: str, said: str) -> None:
     assert indented(line) == (0, said)
