@@ -9,8 +9,8 @@ and hybrid search and of the agent, with bootstrap 95% intervals over questions.
 It also prints recall@5 of questions in another language than their corpus: `translated.dev.jsonl` has dev questions of
 the bank in other languages.
 
-Then it compares one index of all languages with one index for each language, by recall@5. The common index also has the
-bank's corpora in `OTHERS`.
+Then it compares one index of fifteen languages with one index for each language, by recall@5. These indexes also have
+the bank's corpora in `OTHERS`, and those of `benchmarks/data/eight-languages`.
 
 Finally it prints the language that is identified for each corpus: these corpora, the corpora in one language in
 `benchmarks/data/bank` and `bank-test`, the English sets in `--data`, and the documentation, code, tests and constraints
@@ -41,8 +41,8 @@ from context_agent.types import Document, Question
 
 DATA = Path(__file__).parent / "data" / "languages"
 BANK = DATA.parent
-OTHERS = ("debian-faq-german", "gimp-french", "ops-runbook", "regex-pcre2")
-"""The bank's corpora that are also in the common index. They are in German, French and English."""
+OTHERS = {"debian-faq-german": "de", "gimp-french": "fr", "ops-runbook": ENGLISH, "regex-pcre2": ENGLISH}
+"""The bank's corpora that are also in the common index, and their languages."""
 CUTOFF, DEPTH = 5, 40
 
 
@@ -73,9 +73,9 @@ def _bank_documents(folder: Path) -> list[Document]:
     return [Document(f"{folder.name}/{row['id']}", row["text"], row.get("title", "")) for row in rows]
 
 
-def _bank_questions(name: str) -> list[Question]:
-    questions = load_questions(BANK / "bank" / name / "questions.jsonl")
-    return [replace(question, gold=tuple(f"{name}/{item}" for item in question.gold)) for question in questions]
+def _bank_questions(folder: Path) -> list[Question]:
+    questions = load_questions(folder / "questions.jsonl")
+    return [replace(question, gold=tuple(f"{folder.name}/{item}" for item in question.gold)) for question in questions]
 
 
 def _translated(spec: str) -> None:
@@ -83,7 +83,7 @@ def _translated(spec: str) -> None:
     rows = list(map(json.loads, (DATA / "translated.dev.jsonl").read_text("utf-8").splitlines()))
     for name in dict.fromkeys(row["corpus"] for row in rows):
         corpus = MemoryCorpus(_bank_documents(BANK / "bank" / name), embedder=load_embedder(spec))
-        originals = {question.id: question for question in _bank_questions(name)}
+        originals = {question.id: question for question in _bank_questions(BANK / "bank" / name)}
         for language in dict.fromkeys(row["language"] for row in rows if row["corpus"] == name):
             asked = [row for row in rows if (row["corpus"], row["language"]) == (name, language)]
             questions = [replace(originals[row["id"]], question=row["question"]) for row in asked]
@@ -92,23 +92,24 @@ def _translated(spec: str) -> None:
 
 
 def _one_index(spec: str, names: Sequence[str]) -> None:
-    """Print recall@5 over all questions for the common index, and for one index for each set."""
+    """Print recall@5 over all questions for the common index, and for one index for each language."""
     embedder = load_embedder(spec)
-    sets = {name: _documents(name) for name in names} | {name: _bank_documents(BANK / "bank" / name) for name in OTHERS}
+    folders = {BANK / "bank" / name: code for name, code in OTHERS.items()}
+    folders |= {folder: folder.name for folder in sorted((BANK / "eight-languages").iterdir()) if folder.is_dir()}
+    documents = {name: _documents(name) for name in names}
     questions = {name: load_questions(DATA / name / "queries.test.jsonl") for name in names}
-    questions |= {name: _bank_questions(name) for name in OTHERS}
-    each = {name: MemoryCorpus(documents, embedder=embedder) for name, documents in sets.items()}
-    whole = MemoryCorpus([document for documents in sets.values() for document in documents], embedder=embedder)
-    print(f"one index of {', '.join(sets)}, {spec}: recall@5 over all questions")
+    for folder, code in folders.items():
+        documents[code] = [*documents.get(code, ()), *_bank_documents(folder)]
+        questions[code] = [*questions.get(code, ()), *_bank_questions(folder)]
+    each = {code: MemoryCorpus(items, embedder=embedder) for code, items in documents.items()}
+    whole = MemoryCorpus([document for items in documents.values() for document in items], embedder=embedder)
+    asked = [(code, question) for code, items in questions.items() for question in items if question.gold]
+    print(f"one index of {len(documents)} languages, {spec}: recall@5 over {len(asked)} questions")
     for kind in ("bm25", "hybrid"):
-        recalls: dict[str, list[float]] = {"one index a language": [], "one index": []}
-        for name in sets:
-            for question in questions[name]:
-                if not question.gold:
-                    continue
-                for label, corpus in (("one index a language", each[name]), ("one index", whole)):
-                    recalls[label].append(_recall(question, _system(corpus, kind)))
-        for label, values in recalls.items():
+        apart = [_recall(question, _system(each[code], kind)) for code, question in asked]
+        together = [_recall(question, _system(whole, kind)) for _, question in asked]
+        losses = [one - other for one, other in zip(together, apart, strict=True)]
+        for label, values in (("one index a language", apart), ("one index", together), ("difference", losses)):
             print(f"  {kind:8}{label:22}{Figure.of(values)}", flush=True)
 
 
