@@ -21,9 +21,16 @@ _LINES = frozenset("br caption dd dt legend li optgroup option select tbody tfoo
 _ASIDES = frozenset(["rp", "rt"])
 """The readings of the words in a ruby, and the parentheses that browsers without rubies show around them."""
 _CELLS = frozenset(["td", "th"])
+_ROW_ENDS = frozenset(["table", "tbody", "tfoot", "thead", "tr"])
 _TABLE_PARTS = frozenset("caption table tbody tfoot thead tr".split())
 _LEAST_RAISED = 3
 """Minimum number of letters of a word whose superscript is the number of a note. After others, it is an exponent."""
+_SPAN = re.compile(r"""\b(row|col)span\s{0,9}=\s{0,9}["']?\s{0,9}(\d{1,4})""", re.IGNORECASE)
+"""The number of rows or columns that a cell takes."""
+LONGEST_REPEATED = 200
+"""Maximum number of characters of a cell that are repeated in each of its rows. A longer cell is empty there."""
+MOST_REPEATED = 1_000_000
+"""Maximum number of characters that the cells of several rows or columns add to a page."""
 _META_CHARSET = re.compile(rb"""<meta[^>]{1,200}?charset\s*=\s*["']?([\w.:-]{1,40})""", re.IGNORECASE)
 
 
@@ -75,6 +82,28 @@ def read_page(page: str, *, navigation: bool = True) -> PageText:
 
 
 @dataclass(slots=True)
+class _Table:
+    """A table that is open: its current row, and the cells of several rows."""
+
+    cells: int = -1
+    """The number of cells that the row has begun. Without a header cell, a table is a layout: -1."""
+    row: int = 0
+    column: int = 0
+    """The column of the next cell."""
+    passed: int = 0
+    """The number of further columns that the last cell takes."""
+    cell: tuple[int, int, int] | None = None
+    """The column, the last row and the first part of the open cell, if it takes several rows."""
+    spans: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """The last row and the words of the cells that take several rows, by column."""
+
+    def begin_row(self) -> None:
+        """Begin a row, which has no cells yet."""
+        self.row += 1
+        self.cells = self.column = self.passed = 0
+
+
+@dataclass(slots=True)
 class _Page:
     """The text collected so far, with white space collapsed as in a browser, and the separator before the next word."""
 
@@ -94,11 +123,13 @@ class _Page:
     _aside: str = ""
     """The name of the open element that is not in the line of the text: `rt` or `rp` in a ruby."""
     _readings: list[str] = field(default_factory=list)
-    _tables: list[int] = field(default_factory=list)
-    """The number of cells that the row of each open table has begun. Without a header cell, a table is a layout: -1."""
+    _tables: list[_Table] = field(default_factory=list)
+    """The tables that are open."""
     _bars: int = 0
     """The number of cells that have begun since the last word."""
     _raised: bool = False
+    _room: int = MOST_REPEATED
+    """The number of characters that cells of several rows or columns may still add."""
 
     def add(self, raw: str) -> None:
         """Add the text between two tags."""
@@ -114,6 +145,11 @@ class _Page:
             self._space |= text[:1].isspace()
         if not words:
             return
+        self._put(words)
+        self._space = not self._verbatim and text[-1:].isspace()
+
+    def _put(self, words: str) -> None:
+        """Add words, with what separates them from those before them."""
         if len(self.parts) > MOST_PARTS:
             self._join()
         if self.parts:
@@ -122,7 +158,6 @@ class _Page:
         if self.navigation:
             self.navigation.add(len(words), in_heading=self._in_heading)
         self._newlines, self._bars, self._mark, self._raised = 0, 0, "", False
-        self._space = not self._verbatim and text[-1:].isspace()
 
     def _separator(self, words: str) -> str:
         """Return what separates the next words from the text before them."""
@@ -140,6 +175,8 @@ class _Page:
         """Join the parts, which take ten times the memory of one string. A heading this long is not a heading."""
         self.parts = ["".join(self.parts)]
         self._heading_from = None
+        for table in self._tables:
+            table.cell = None
         if self.navigation:
             self.navigation.forget()
 
@@ -161,7 +198,7 @@ class _Page:
             self._aside = ""
         self._verbatim += name == "pre"
         self._raised |= name == "sup"
-        self._begin_cell(name)
+        self._begin_cell(tag)
         self._separate(name)
         if name in _HEADINGS:
             self._mark, self._in_heading = _HEADINGS[name], True
@@ -175,6 +212,8 @@ class _Page:
             self.end_ruby()
         if name == "pre" and self._verbatim:
             self._verbatim -= 1
+        if name in _ROW_ENDS:
+            self._end_row()
         if name == "table" and self._tables:
             self._tables.pop()
             self._bars = 0
@@ -193,25 +232,64 @@ class _Page:
             if name == "h1" and not self.heading:
                 self.heading = " ".join(heading.split()).removeprefix("# ")
 
-    def _begin_cell(self, name: str) -> None:
+    def _begin_cell(self, tag: Tag) -> None:
         """Count the cells of a row. Those of a table with header cells are separated by bars.
 
         A table with headings or tables in its cells is a layout.
         """
+        name = tag.name
         if (name == "table" or name in _HEADINGS) and self._tables:
-            self._tables[-1], self._bars = -1, 0
+            self._tables[-1], self._bars = _Table(), 0
         if name == "table":
-            self._tables.append(-1)
-        elif name == "tr" and self._tables and self._tables[-1] > 0:
-            self._tables[-1] = self._bars = 0
-        elif name in _CELLS and self._tables and (name == "th" or self._tables[-1] >= 0):
-            self._bars += self._tables[-1] > 0
-            self._tables[-1] = max(1, self._tables[-1] + 1)
+            self._tables.append(_Table())
+        elif name == "tr" and self._tables and self._tables[-1].cells > 0:
+            self._end_row()
+            self._tables[-1].begin_row()
+            self._bars = 0
+        elif name in _CELLS and self._tables and (name == "th" or self._tables[-1].cells >= 0):
+            table = self._tables[-1]
+            self._end_cell(table)
+            self._repeat(table)
+            self._next_cell(table)
+            spans = {kind.lower(): int(number) for kind, number in _SPAN.findall(tag.attributes)}
+            if (rows := spans.get("row", 1)) > 1:
+                table.cell = (table.column, table.row + rows - 1, len(self.parts))
+            table.passed = min(max(1, spans.get("col", 1)) - 1, self._room)
+            table.column += table.passed + 1
+            self._room -= table.passed
+
+    def _next_cell(self, table: _Table) -> None:
+        """Begin a cell, after the columns that the cell before it takes."""
+        self._bars += (table.cells > 0) + table.passed
+        table.cells, table.passed = max(1, table.cells + 1), 0
+
+    def _end_cell(self, table: _Table) -> None:
+        """Remember the words of a cell that takes several rows."""
+        if table.cell is not None:
+            column, last_row, start = table.cell
+            words = " ".join("".join(self.parts[start + 1 :]).split())
+            table.spans[column] = (last_row, words if len(words) <= LONGEST_REPEATED else "")
+            table.cell = None
+
+    def _repeat(self, table: _Table) -> None:
+        """Add the cells of the next columns that began in a row above."""
+        while (span := table.spans.get(table.column)) and span[0] >= table.row and self._room > len(span[1]):
+            self._next_cell(table)
+            if span[1]:
+                self._put(span[1])
+            table.column += 1
+            self._room -= len(span[1]) + 1
+
+    def _end_row(self) -> None:
+        """Add the cells at the end of a row that began in a row above."""
+        if self._tables and (table := self._tables[-1]).cells > 0:
+            self._end_cell(table)
+            self._repeat(table)
 
     def _separate(self, name: str) -> None:
         if (self._aside or self._readings) and (name in _PARAGRAPHS or name in _HEADINGS or name in _LINES):
             self.end_ruby()  # it was never closed
-        if self._tables and self._tables[-1] > 0 and name not in _TABLE_PARTS:
+        if self._tables and self._tables[-1].cells > 0 and name not in _TABLE_PARTS:
             self._space |= name in _PARAGRAPHS or name in _HEADINGS or name in _LINES or name in _CELLS
         elif name in _PARAGRAPHS or name in _HEADINGS:
             self._newlines = 2

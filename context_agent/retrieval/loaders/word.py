@@ -32,7 +32,8 @@ _TEXT = grammar(
     docPartObj="docPartGallery",
     tbl="tr sdt customXml",
     tr="tc sdt customXml",
-    tc=_BLOCKS,
+    tc=f"tcPr {_BLOCKS}",
+    tcPr="gridSpan",
     p=f"pPr {_RUNS}",
     pPr="pStyle",
     **dict.fromkeys(("hyperlink", "ins", "moveTo", "fldSimple", "smartTag", "dir", "bdo"), _RUNS),
@@ -136,6 +137,8 @@ class _Blocks:
     _cell: list[str] = field(default_factory=list)
     _row: list[str] = field(default_factory=list)
     _rows: list[str] = field(default_factory=list)
+    _passed: int = 0
+    """The number of further columns that the open cell takes."""
 
     def add(self, event: Event) -> None:
         """Add text."""
@@ -156,6 +159,8 @@ class _Blocks:
                 self._controls.append(False)
             case "showingPlcHdr" if value not in {"0", "false", "off"}:
                 self._hide()
+            case "gridSpan" if self._tables == 1 and value.isdecimal() and len(value) <= 2:
+                self._passed = max(1, int(value)) - 1
             case "docPartGallery" if value == "Table of Contents":
                 self._hide()
             case _ if not self._hidden:
@@ -177,8 +182,8 @@ class _Blocks:
                     return paragraph.mark + text if text.strip() else None
                 self._cell.append(text)
             case "tc" if self._tables == 1:
-                self._row.append("\n".join(self._cell))
-                self._cell = []
+                self._row += ["\n".join(self._cell), *[""] * self._passed]
+                self._cell, self._passed = [], 0
             case "tr" if self._tables == 1:
                 self._rows.append(table([self._row]))
                 self._row = []

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from context_agent.retrieval.loaders import LoadOptions, LoadReport, load, zipped_xml
+from context_agent.retrieval.loaders.html_text import MOST_REPEATED
 from context_agent.retrieval.loaders.mail import DEEPEST_PART
 from context_agent.testing.hostile_files import archive
 from context_agent.testing.hostile_files import book as book_of
@@ -566,7 +567,7 @@ def test_a_book_whose_pages_are_encrypted_is_named_as_protected_and_one_with_enc
     assert damaged.startswith("the page a page.xhtml cannot be read")
 
 
-def test_a_merged_cell_of_a_word_file_is_written_once(tmp_path: Path) -> None:
+def test_a_merged_cell_of_a_word_file_is_written_once_and_the_columns_stay(tmp_path: Path) -> None:
     import docx
 
     file = docx.Document()
@@ -576,7 +577,7 @@ def test_a_merged_cell_of_a_word_file_is_written_once(tmp_path: Path) -> None:
     table.cell(0, 0).merge(table.cell(0, 1)).text = "wide"
     table.cell(1, 0).merge(table.cell(2, 0)).text = "tall"
     file.save(str(tmp_path / "a.docx"))
-    assert only(tmp_path / "a.docx").text == "wide | c2\ntall | c4 | c5\n | c7 | c8"
+    assert only(tmp_path / "a.docx").text == "wide |  | c2\ntall | c4 | c5\n | c7 | c8"
 
 
 def test_a_paragraph_of_a_word_file_keeps_its_tabs_and_lines(tmp_path: Path) -> None:
@@ -783,6 +784,34 @@ HEADER = "<tr><th><p>Name</p></th><th><p>Default</p></th></tr>"
 def test_a_row_of_a_page_is_a_line_if_its_table_has_a_header(tmp_path: Path, page: str, text: str) -> None:
     (tmp_path / "a.html").write_text(page, "utf-8")
     assert [document.text for document in load(tmp_path)] == [f"Name | Default\n{text}"]
+
+
+@pytest.mark.parametrize(
+    ("rows", "lines"),
+    [
+        ("<tr><td rowspan=2>Body &amp; lid</td><td>9</td></tr><tr><td>15</td></tr><tr><td>Cap</td><td>3</td></tr>",
+         ["Body & lid | 9", "Body & lid | 15", "Cap | 3"]),
+        ('<tr><th rowspan="2">Region<th colspan="2">2019<th>2020<tr><th>Spring<th>Autumn<th>Spring',
+         ["Region | 2019 | | 2020", "Region | Spring | Autumn | Spring"]),
+        ("<tr><td>a<td rowspan=3><p>Two<br>crews</p><tr><td>b<tr><td>c<tr><td>d<td>e",
+         ["a | Two crews", "b | Two crews", "c | Two crews", "d | e"]),
+        (f"<tr><td rowspan=2>{'w' * 201}<td>1<tr><td>2", [f"{'w' * 201} | 1", " | 2"]),
+        ("<tr><td rowspan=0 colspan=0>a<td>b<tr><td colspan=99>c", ["a | b", "c"]),
+    ],
+)  # fmt: skip
+def test_cells_of_several_rows_or_columns_leave_the_others_in_their_columns(
+    tmp_path: Path, rows: str, lines: list[str]
+) -> None:
+    (tmp_path / "a.html").write_text(f"<table>{HEADER}{rows}</table>", "utf-8")
+    assert [document.text for document in load(tmp_path)] == ["\n".join(["Name | Default", *lines])]
+
+
+def test_cells_that_claim_many_rows_and_columns_add_a_limited_text(tmp_path: Path) -> None:
+    cells = "".join(f"<td rowspan=9999 colspan=9>{'w' * 200}" for _ in range(100))
+    (tmp_path / "a.html").write_text(f"<table>{HEADER}<tr>{cells}{'<tr><td>x' * 1_000}</table>", "utf-8")
+    ((document),) = load(tmp_path)
+    assert len(document.text) < 4 * MOST_REPEATED
+    assert document.text.count("| x") + document.text.count("\nx") == 1_000
 
 
 def test_a_table_without_a_header_is_a_layout(tmp_path: Path) -> None:
