@@ -35,10 +35,32 @@ from context_agent.types import Caption, Document, Section
 
 MAX_PARTS = 20_000
 """Maximum number of sections of a file. The text of further sections is chunked like any text."""
-_ENTRIES = frozenset({"Placemark", "entry", "item", "note", "page"})
-"""The elements of feeds, maps, wikis and exported notes that have a title of their own."""
-_TITLE_NAMES = {"FictionBook": "book-title", "gpx": "name", "kml": "name", "refentry": "refentrytitle"}
+_ENTRIES = frozenset({"Placemark", "PubmedArticle", "entry", "item", "note", "page", "record"})
+"""The elements of feeds, maps, wikis, bibliographies and exported notes that have a title of their own."""
+_TITLE_NAMES = {
+    "FictionBook": "book-title",
+    "PubmedArticleSet": "ArticleTitle",
+    "gpx": "name",
+    "kml": "name",
+    "refentry": "refentrytitle",
+}
 """The name of the elements that are titles, by the root of the file. In other files it is `title`."""
+_ARTICLE_TITLE = "article-title"
+"""The name of the title of an article of a journal (JATS), whose sections have a `title`."""
+_PARAGRAPHS = frozenset({"p", "para", "simpara"})
+"""The elements whose lines have no label, because they are the text that people read."""
+_ROWS = {
+    "Row": frozenset({"Cell"}),
+    "row": frozenset({"cell", "entry"}),
+    "sthead": frozenset({"stentry"}),
+    "strow": frozenset({"stentry"}),
+    "tr": frozenset({"td", "th"}),
+}
+"""The cells of a row of a table, by the name of the row, in HTML, DocBook, DITA, TEI and Excel."""
+MOST_LEADING = 8
+"""Maximum number of elements at the beginning of a sentence."""
+_STYLE = "style"
+"""The element with which EndNote wraps each text."""
 _DRAWING_WORDS = frozenset({"desc", "foreignObject", "text", "title"})
 """The elements of a drawing (SVG) that hold words."""
 _SPACE = "xml:space"
@@ -121,11 +143,26 @@ def _named(reference: re.Match[str]) -> str:
 
 @dataclass(slots=True)
 class _Element:
-    """An element that is open: where it begins in the text, its name, and whether it has elements inside."""
+    """An element that is open.
+
+    Attributes:
+        start: Where it begins in the text.
+        name: What the captions inside it call it.
+        tag: The name of its tag.
+        label: The label of its line.
+        line: The number of its first line.
+        has_elements: Whether it has elements inside.
+        leading: The texts of the elements at its beginning, which are a part of its text if more text follows, such as
+            an emphasized word. It is None if one of them is a name or has elements inside.
+    """
 
     start: int
     name: str
+    tag: str
+    label: str
+    line: int
     has_elements: bool = False
+    leading: list[str] | None = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -155,29 +192,37 @@ class _Lines:
     _inline: list[bool] = field(default_factory=list)
     _has_text: list[bool] = field(default_factory=lambda: [False])
     _size: int = 0
+    _row: _Element | None = None
+    """The open row of a table. Those of tables inside its cells do not count."""
+    _cells: list[str] = field(default_factory=list)
+    """The cells of the row."""
 
     def add(self, event: Event) -> None:
         """Add an event. If the text becomes too large, raise `DataError`."""
         match event.kind:
             case Kind.TEXT:
+                if not self._has_text[-1] and self._elements and (element := self._elements[-1]).leading:
+                    if event.text.isspace():
+                        element.leading.append(event.text)
+                        return
+                    self._resume(element)
                 self._line.append(event.text)
                 self._has_text[-1] = self._has_text[-1] or not event.text.isspace()
             case Kind.START:
-                inline = self._has_text[-1]
+                inline = self._has_text[-1] or event.name == _STYLE
                 self._title_name = self._title_name or _TITLE_NAMES.get(event.name, "title")
                 if not inline:
                     self._end_line("")
-                    self._label = _label(event.name, event.attributes)
-                    self._begin(self._label)
+                    self._begin(event)
                     self._verbatim = event.attributes.get(_SPACE) == "preserve" or event.name in _VERBATIM
                     if event.name in _ENTRIES and not self._parts:
                         self._part = (self._size, "")
-                self._parts += event.name in _ENTRIES
+                self._parts += event.name in _ENTRIES and self._row is None
                 self._inline.append(inline)
                 self._has_text.append(inline)
             case Kind.END:
                 self._has_text.pop()
-                self._parts -= event.name in _ENTRIES
+                self._parts -= event.name in _ENTRIES and self._row is None
                 if not self._inline.pop():
                     self._end_line(event.name)
                     self._end(event.name)
@@ -185,20 +230,64 @@ class _Lines:
                     if event.name in _ENTRIES and not self._parts and title:
                         self.sections.append(Section(start, self._size - 1, one_line(storable(title))))
 
-    def _begin(self, label: str) -> None:
+    def _begin(self, event: Event) -> None:
         """Open an element. The root is called like the file, so it has no name of its own."""
-        for outer in self._elements[-1:]:
+        label = _label(event.name, event.attributes)
+        outer = self._elements[-1] if self._elements else None
+        if outer is not None:
             outer.has_elements = True
-        self._elements.append(_Element(self._size, label if self._elements else ""))
+            if self._row is None and event.name in _ROWS.get(outer.tag, ()):
+                self._row, self._cells, outer.name = outer, [], ""
+        self._label = "" if event.name in _PARAGRAPHS or self._row is not None else label
+        name = label if outer is not None and self._row is None else ""
+        self._elements.append(_Element(self._size, name, event.name, self._label, len(self.done)))
 
     def _end(self, name: str) -> None:
         """Close an element. If it is a name, it names the element around it."""
         element = self._elements.pop()
-        if not element.has_elements:
-            if name in _NAMES and self._last_text and self._elements and len(self._elements[-1].name) < LONGEST_HEADING:
-                self._elements[-1].name += f" {self._last_text[:LONGEST_HEADING]}"
+        outer = self._elements[-1] if self._elements else None
+        if self._row is not None:
+            self._end_in_row(element, outer)
+        elif not element.has_elements:
+            if name in _NAMES and self._last_text and outer is not None and len(outer.name) < LONGEST_HEADING:
+                outer.name += f" {self._last_text[:LONGEST_HEADING]}"
         elif element.name and len(self.captions) < MOST_CAPTIONS and self._size > element.start:
             self.captions.append(Caption(element.start, self._size - 1, shortened(element.name, LONGEST_HEADING)))
+        if outer is not None and outer.leading is not None:
+            if element.has_elements or name in _NAMES or len(outer.leading) >= MOST_LEADING:
+                outer.leading = None
+            else:
+                outer.leading.append(self._last_text)
+
+    def _end_in_row(self, element: _Element, outer: _Element | None) -> None:
+        """Close an element in a row of a table. The text of a cell is on one line, and so are the cells of the row."""
+        if element is self._row:
+            cells = [*self._cells, *(line for line in self.done[element.line :] if line != element.label)]
+            self._row = None
+            self._drop(element.line)
+            if any(cells):
+                self._append(" | ".join(cells))
+        elif outer is self._row:
+            self._cells.append(" ".join(" ".join(self.done[element.line :]).split()))
+            self._drop(element.line)
+
+    def _append(self, line: str) -> None:
+        """Add a line. If the text becomes too large, raise `DataError`."""
+        self.done.append(line)
+        self._size += len(line) + 1
+        if self._size > self.most:
+            raise DataError(f"the text has more than {self.most:,} characters. Split the file.")
+
+    def _drop(self, first: int) -> None:
+        """Remove the lines from this one on."""
+        self._size -= sum(len(line) + 1 for line in self.done[first:])
+        del self.done[first:]
+
+    def _resume(self, element: _Element) -> None:
+        """Continue the line of an element, with the texts of the elements at its beginning."""
+        self._drop(element.line)
+        self._line, self._label = [*(element.leading or ()), *self._line], element.label
+        element.leading = None
 
     def _end_line(self, name: str) -> None:
         text = "".join(self._line)
@@ -210,14 +299,11 @@ class _Lines:
         else:
             text = " ".join((unescaped(text) if name == "title" and self._parts else text).split())
         if text or self._label.endswith(")"):  # it has attributes
-            self.done.append(f"{self._label}: {text}" if self._label and text else text or self._label)
-            self._size += len(self.done[-1]) + 1
-            if self._size > self.most:
-                raise DataError(f"the text has more than {self.most:,} characters. Split the file.")
+            self._append(f"{self._label}: {text}" if self._label and text else text or self._label)
         self._last_text = text
         if name == self._title_name and self._parts:
             self._part = (self._part[0], self._part[1] or text)
-        elif name == self._title_name:
+        elif name in {self._title_name, _ARTICLE_TITLE}:
             self.title = self.title or text
         self._line, self._label, self._verbatim = [], "", False
 

@@ -26,7 +26,41 @@ def test_each_element_with_text_or_attributes_has_a_line(tmp_path: Path) -> None
         "</p><p>Two</p>]]></body></item><empty/></f:feed>",
     )
     assert (document.title, reasons) == ("Storms", [])
-    assert document.text == "title: Storms\nitem (id=1)\np: A big storm.\nbody: One\n\nTwo"
+    assert document.text == "title: Storms\nitem (id=1)\nA big storm.\nbody: One\n\nTwo"
+
+
+@pytest.mark.parametrize(
+    ("body", "text"),
+    [
+        ("<p><i>abc1</i> is a <b>gene</b>.</p><p id='2'><b>A</b> <i>B</i> c</p>", "abc1 is a gene.\nA B c"),
+        ("<q n='1'><i>One</i> two</q><q><i>Three</i></q>", "q (n=1): One two\ni: Three"),
+        ("<q><title>One</title>two</q><q><v><w>Three</w></v>four</q>", "title: One\ntwo\nw: Three\nfour"),
+        ("<tr id='x'><th>Site</th><th>Eels</th></tr><tr><td><p>A</p><p>b</p></td><td/></tr><tr><td/><td>31</td></tr>",
+         "Site | Eels\nA b | \n | 31"),
+        ("<row><entry>Site</entry><entry><para>31</para></entry></row><strow><stentry>a</stentry></strow>",
+         "Site | 31\na"),
+        ("<row><field name='id'>1</field><field name='n'>Ann</field></row>",
+         "field (name=id): 1\nfield (name=n): Ann"),
+        ("<tr><td>a<table><tr><td>b</td><td>c</td></tr></table></td><td>d</td></tr>", "abc | d"),
+        ("<tr><td>a</td><note>b</note></tr>", "a | b"),
+    ],
+)  # fmt: skip
+def test_a_sentence_and_a_row_of_a_table_are_lines(tmp_path: Path, body: str, text: str) -> None:
+    (document,), _ = read(tmp_path / "a.xml", f"<all>{body}</all>")
+    assert document.text == text
+
+
+def test_an_article_and_the_entries_of_a_bibliography_have_their_titles(tmp_path: Path) -> None:
+    aims = "<sec><title>Aims</title></sec>"
+    article = f"<article><front><article-title>Eel <i>genes</i></article-title></front>{aims}</article>"
+    (document,), _ = read(tmp_path / "a.xml", article)
+    assert document.title == "Eel genes"
+    records = "".join(
+        f"<record><titles><title><style face='x'>{name}</style></title></titles></record>" for name in ("Eels", "Pike")
+    )
+    (document,), _ = read(tmp_path / "b.xml", f"<xml><records>{records}</records></xml>")
+    assert (document.title, [part.title for part in document.sections]) == ("b.xml", ["Eels", "Pike"])
+    assert document.text == "title: Eels\ntitle: Pike"
 
 
 def test_line_ends_in_attributes_do_not_shift_the_notes_after_them(tmp_path: Path) -> None:
