@@ -19,6 +19,8 @@ MOST_USERS = 100_000
 """Maximum number of users of exported workspaces whose names one load remembers."""
 _SLACK_USER = re.compile(r"[A-Z0-9]{1,20}")
 _SLACK_MENTION = re.compile(r"<@(?P<user>[A-Z0-9]{1,20})(?:\|(?P<name>[^<>|\n]{1,100}))?>")
+_SLACK_LINK = re.compile(r"<(?P<sign>[#!]?)(?P<target>[^<>|\n@#!][^<>|\n]{0,2000})(?:\|(?P<label>[^<>\n]{1,1000}))?>")
+"""A link with its words, a channel (`#`), or a call of everyone (`!`). Other angle brackets are escaped."""
 _SLACK_ESCAPES = {"&lt;": "<", "&gt;": ">", "&amp;": "&"}
 """The characters that Slack escapes in the text of a message. The ampersand is the last one to be replaced."""
 
@@ -59,10 +61,19 @@ def slack_turns(messages: Iterable[object], users: Mapping[str, str]) -> Iterato
 
     for message in found:
         user = string_of(message.get("user"))
-        text = _SLACK_MENTION.sub(mentioned, message_text(message.get("text")))
+        text = _SLACK_LINK.sub(_linked, _SLACK_MENTION.sub(mentioned, message_text(message.get("text"))))
         for escaped, character in _SLACK_ESCAPES.items():
             text = text.replace(escaped, character)
         yield Turn(_slack_name(message) or names.get(user, user), moment(message.get("ts")), text)
+
+
+def _linked(link: re.Match[str]) -> str:
+    """Return a link as people read it, with its address if the words do not show it."""
+    label, target = link["label"], link["target"].removeprefix("mailto:")
+    if link["sign"]:
+        mark = "#" if link["sign"] == "#" else "@"
+        return f"{mark}{(label or target).removeprefix(mark)}"
+    return f"{label} ({target})" if label and label not in target else target
 
 
 def _slack_name(message: Mapping[str, Any]) -> str:

@@ -68,20 +68,26 @@ def _cues(text: str) -> Iterator[_Cue]:
 
     Lines that do not follow a time, such as notes, are not text. In WebVTT, an empty line ends a cue. In SubRip,
     programs also write empty lines inside a cue, so a cue ends before the number and the time of the next one.
+
+    Automatic captions roll: a cue shows the line of the cue before it once more, above its own line. Such a line counts
+    once.
     """
-    time, lines = "", text.split("\n")
+    time, lines, last = "", text.split("\n"), ("", "")
     is_subrip = not text.startswith("WEBVTT")
     if is_subrip:
         lines = [line for line in lines if line.strip()]
     for line, following in pairwise(chain(lines, ["", ""])):
-        if is_subrip and line.strip().isdecimal() and _TIMES.match(following):
+        if line.strip().isdecimal() and _TIMES.match(following):
             continue
         if begun := _TIMES.match(line):
             time = begun[1].replace(",", ".")
-        elif not line.strip():
+        elif not line:
             time = ""
         elif time:
-            yield from _cue("", time, line)
+            for speaker, start, words in _cue("", time, line):
+                if (speaker, words) != last:
+                    yield speaker, start, words
+                last = speaker, words
 
 
 def _cue(speaker: str, time: str, line: str) -> Iterator[_Cue]:

@@ -120,6 +120,22 @@ def test_the_text_of_a_slack_message_has_no_escapes(tmp_path: Path) -> None:
     assert document.text.strip().endswith(":\nif a < b && c -> d: &lt; <@U1>")
 
 
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("<https://ci.org/7|the log>", "the log (https://ci.org/7)"),
+        ("<http://ci.org?a=1&amp;b=2|ci.org>", "http://ci.org?a=1&b=2"),
+        ("<mailto:ann@ci.org|ann@ci.org>", "ann@ci.org"),
+        ("<#C1|gates> <#C2>", "#gates #C2"),
+        ("<!here> <!subteam^S1|@crew>", "@here @crew"),
+    ],
+)
+def test_a_link_of_a_slack_message_has_its_words(tmp_path: Path, written: str, shown: str) -> None:
+    write(tmp_path, "general/2026-01-02.json", [{"ts": "1700000000.1", "user": "U1", "text": f"See {written}."}])
+    (document,), _ = read(tmp_path)
+    assert document.text.strip().endswith(f":\nSee {shown}.")
+
+
 def test_users_of_a_slack_channel_have_the_names_that_any_message_of_the_day_tells(tmp_path: Path) -> None:
     def message(user: str, text: str, **profile: str) -> dict[str, object]:
         told = {"user_profile": {"display_name": "", **profile}} if profile else {}
@@ -249,6 +265,39 @@ def test_a_transcript_has_speakers_and_times(tmp_path: Path) -> None:
         [("b: ANN, 00:00:01.500", "ANN (00:00:01.500):\nHello\nyou\n\n")],
     ]
     assert reasons == ["the file is empty: it has no cue with text"]
+
+
+ROLLING = """\
+WEBVTT
+
+00:00.1 --> 00:02.0 align:start
+\x20
+welcome<00:00.4><c> to</c><c> the</c>
+
+00:02.0 --> 00:02.1
+welcome to the
+\x20
+
+00:02.1 --> 00:04.0
+welcome to the
+mill<c> by</c>
+
+00:04.0 --> 00:04.1
+mill by
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.vtt", ROLLING),
+        ("a.srt", "1\n00:00,1 --> 00:02,0\nwelcome to the\n\n2\n00:01,0 --> 00:03,0\nwelcome to the\nmill by\n"),
+    ],
+)
+def test_a_line_of_automatic_captions_counts_once(tmp_path: Path, name: str, text: str) -> None:
+    write(tmp_path, name, text)
+    (document,), _ = read(tmp_path)
+    assert document.text.strip() == "00:00.1:\nwelcome to the\nmill by"
 
 
 def test_no_line_of_subtitles_is_lost(tmp_path: Path) -> None:
