@@ -72,7 +72,9 @@ _PLAIN = re.compile(
 _SECTION = re.compile(r"^\[{1,2}(?P<name>[A-Za-z\"'][^\[\]\n]{0,119})\]{1,2}[ \t]*+(?:[#;][^\n]*+)?$", re.MULTILINE)
 """The first line of a section of settings."""
 _LINK = re.compile(r"!?\[([^\[\]\n]{0,200}+)\](?:\([^()\s]{0,300}+\)|\{[^}\n]{0,100}+\})")
-_MARKS = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|\{#[^}\n]{0,100}\}|\*\*|``?|(?<![\w\\])__?(?=\w)|(?<=\w)__?(?!\w)")
+_TITLE_MARKS = re.compile(r"</?[a-zA-Z][^<>\n]{0,200}>|\{:? ?[#.][^\W\d][^{}\n]{0,100}\}|\*\*|``?")
+"""The tags, the attributes such as `{#name .kind}`, and the marks of strong words and of code in a heading."""
+_MARKS = re.compile(_TITLE_MARKS.pattern + r"|(?<![\w\\])__?(?=\w)|(?<=\w)__?(?!\w)")
 _RST_ROLE = re.compile(r":[a-z][a-z:]{0,30}:(?=`)")
 
 
@@ -198,6 +200,11 @@ def latex_headings(text: str, argument: Callable[[str], str]) -> Iterator[Headin
     for found in _LATEX.finditer(text):
         start = found.start() + len(found[0]) - len(found[0].lstrip())
         yield Heading(start, _LATEX_LEVELS.index(found["name"]), argument(found["argument"][: 4 * LONGEST_HEADING]))
+
+
+def plain_title(words: str) -> str:
+    """Return the words of a heading that is a title without links and marks. Underscores stay, as in `__init__`."""
+    return _TITLE_MARKS.sub("", _LINK.sub(r"\1", words)).strip()
 
 
 def plain_words(words: str) -> str:

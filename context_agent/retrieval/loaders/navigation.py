@@ -22,6 +22,8 @@ _NAMES = frozenset(["nav", "search"])
 _ROLES = frozenset("contentinfo doc-pagelist doc-toc menu menubar navigation search".split())
 _CLASSES = frozenset("footer mainmenu menu nav navbar navbox navigation pagination sidebar site-footer subnav".split())
 """The words of classes and ids that usually name such parts. They stand alone or at the end, as in `page-nav`."""
+_EDIT_LINKS = "mw-editsection"
+"""The class of the links beside a heading by which readers of a wiki edit its section."""
 _ROWS = frozenset("bottomnav breadcrumb breadcrumbs navfooter navheader navpath topnav".split())
 """The classes and labels of rows with titles of pages, some of which are not links. Programs that make documentation
 write such rows, too."""
@@ -73,8 +75,8 @@ class _Part:
         depth: The number of open elements of this name, including it.
         before: The state of the page's text before it.
         kind: `links` if it must be mostly links, `row` if it needs fewer links, `banner` if it must have a button,
-            `skip` for a link by which readers skip the navigation, or `mark` for a sign that links to a place on the
-            same page.
+            `skip` for a link by which readers skip the navigation, `edit` for the links by which they edit a section,
+            or `mark` for a sign that links to a place on the same page.
         characters: The characters that were read before it.
         controls: The characters in links and buttons that were read before it.
         headings: The characters in headings that were read before it.
@@ -187,6 +189,8 @@ class Navigation:
                 return linked > LEAST_LINKED_ROW * prose
             case "banner":
                 return size <= LONGEST_BANNER and self._buttons > part.buttons
+            case "edit":
+                return size <= LONGEST_SKIP
             case "skip" if not in_heading:
                 return size <= LONGEST_SKIP
         text = "".join(texts[part.before.length :]).strip("# \n") if size == 1 else ""
@@ -197,6 +201,8 @@ def _named_kind(tag: Tag) -> str:
     """Return the kind of the part that the attributes of an element name, or an empty string."""
     role, named = tag.get("role").lower(), f"{tag.get('class')} {tag.get('id')}"
     names = {part for name in named.lower().split() for part in (name, name.rpartition("-")[2])}
+    if _EDIT_LINKS in names:
+        return "edit"
     if not _ROWS.isdisjoint({*names, tag.get("aria-label").lower()}):
         return "row"
     if role in _ROLES or names & _CLASSES:

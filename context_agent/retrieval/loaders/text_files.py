@@ -13,6 +13,7 @@ from context_agent.retrieval.loaders.headings import (
     UNDERLINE_SLACK,
     marked_headings,
     plain_headings,
+    plain_title,
     underlined_headings,
     without_closing_marks,
 )
@@ -140,4 +141,4 @@ def markdown_title(text: str) -> str:
     heading, page = _HEADING.search(text), _PAGE_HEADING.search(text)
     if page and (heading is None or page.start() < heading.start()) and (title := page_text(text[page.start() :])[0]):
         return title
-    return without_closing_marks(heading[1] or heading[2] or "") if heading else ""
+    return plain_title(without_closing_marks(heading[1] or heading[2] or "")) if heading else ""

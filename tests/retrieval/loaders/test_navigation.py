@@ -69,6 +69,17 @@ def test_other_uses_of_such_elements_stay(page: str) -> None:
     assert without_navigation(page) == page_text(page)[1]
 
 
+@pytest.mark.parametrize(
+    "heading",
+    [
+        '<h2>Diet<span class="mw-editsection">[<a href=e>edit</a>]</span></h2>',
+        '<h2>Diet</h2><span class="mw-editsection"><span>[</span><a href=e>edit</a><span>]</span></span>',
+    ],
+)
+def test_the_links_by_which_readers_edit_a_section_are_left_out(heading: str) -> None:
+    assert without_navigation(f"{TEXT}{heading}<p>Fish.</p>") == f"{WORDS}\n\n## Diet\n\nFish."
+
+
 def test_navigation_inside_a_part_that_stays_is_left_out() -> None:
     page = f"{TEXT}<footer><p>Ask Nora Pell, who keeps the keys of the mill.</p><nav>{LINKS}</nav></footer>"
     assert without_navigation(page) == f"{WORDS}\n\nAsk Nora Pell, who keeps the keys of the mill."

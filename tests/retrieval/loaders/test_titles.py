@@ -46,6 +46,23 @@ def test_another_title_stays(title: str, expected: str) -> None:
     assert meaningful_title(title) == expected
 
 
+@pytest.mark.parametrize(
+    ("heading", "title"),
+    [
+        ("Gates {#gates}", "Gates"),
+        ("Gates { #gates .wide }", "Gates"),
+        ("Gates {: #gates }", "Gates"),
+        ("[Gates](gates.md) and **mills**", "Gates and mills"),
+        ("`open_gate` of __init__", "open_gate of __init__"),
+        ("Use {{ gate }} in C#", "Use {{ gate }} in C#"),
+        ('<a name="x"></a>Gates', "Gates"),
+    ],
+)
+def test_the_title_of_a_page_has_no_marks_of_markdown(tmp_path: Path, heading: str, title: str) -> None:
+    (tmp_path / "a.md").write_text(f"# {heading}\n\nIt holds.\n")
+    assert [document.title for document in load(tmp_path)] == [title]
+
+
 def test_the_heading_of_a_page_replaces_a_title_that_an_editor_made_up(tmp_path: Path) -> None:
     (tmp_path / "a.html").write_text("<title>Untitled Document</title><h1>Brasko Weir</h1><p>It holds.</p>")
     (tmp_path / "b.html").write_text("<title>Document</title><p>It holds.</p>")
