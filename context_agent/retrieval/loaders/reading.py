@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import BinaryIO
 from urllib.parse import quote
@@ -21,6 +21,10 @@ SAVE_AGAIN = "If another program opens it, save it again there."
 LONGEST_TITLE = 1_000
 """Maximum number of characters of a title."""
 _UNSTORABLE = re.compile("[\x00\ud800-\udfff]")
+_TERMINAL_CODE = re.compile(
+    r"\x1b(?:\[[0-?]{0,40}+[ -/]{0,4}+[@-~]|\][^\x07\x1b\n]{0,2000}+(?:\x07|\x1b\\)|[()][0-9A-Z]|[=>78])"
+)
+"""A code that colors text on a terminal, moves its cursor or makes a link. It would be a part of the word behind it."""
 _UNSAFE = re.compile(r"[^\w./@+~,=-]")
 
 
@@ -90,11 +94,14 @@ def content(reading: Reading) -> bytes:
 
 
 def decoded(reading: Reading, data: bytes, declared: str | None = None, *, guess: bool = True) -> Decoded:
-    """Return the bytes as text, with a notice if the encoding was guessed. If they are not text, raise `DataError`."""
+    """Return the bytes as text without the codes of a terminal, with a notice if the encoding was guessed.
+
+    If the bytes are not text, raise `DataError`.
+    """
     text = decode(data, reading.options.encoding, declared or declared_encoding(data), guess=guess)
     if text.note:
         reading.note_once(text.note)
-    return text
+    return replace(text, text=_TERMINAL_CODE.sub("", text.text)) if "\x1b" in text.text else text
 
 
 def document(

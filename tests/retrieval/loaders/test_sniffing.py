@@ -36,7 +36,6 @@ def write(folder: Path, name: str, data: str | bytes) -> Path:
         ("compose.yaml", "services:\n  web:\n    image: nginx\n"),
         ("settings.toml", "[tool]\nname = 'x'\n"),
         ("app.log", "2026-01-01 12:00 started\n" * 1_000),
-        ("colored.log", "\x1b[31merror\x1b[0m: it failed\n"),
         ("notes.org", "Text.\n"),
         ("one-line.adoc", PROSE * 500),
         ("chinese.tex", "天文台记录每一场经过港口的风暴" * 500),
@@ -57,6 +56,13 @@ def test_any_text_is_read_whole(tmp_path: Path, name: str, data: str | bytes) ->
     assert (document.id, document.title) == (name, name)
     if isinstance(data, str):
         assert document.text == data
+
+
+def test_the_codes_of_a_terminal_are_no_text(tmp_path: Path) -> None:
+    link = "\x1b]8;;https://ci.org\x1b\\log\x1b]8;;\x1b\\"
+    write(tmp_path, "colored.log", f"\x1b[1;31merror\x1b[0m: see \x1b[38;5;12m{link}\x1b[m\x1b(B \x1b at \x1b[2Kend\n")
+    ((document,), _) = read(tmp_path / "folder")
+    assert document.text == "error: see log \x1b at end\n"
 
 
 @pytest.mark.parametrize(
