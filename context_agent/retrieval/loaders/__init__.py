@@ -57,9 +57,10 @@ def load(
     If the name of a source has no known extension, its content shows the format (see `reader_choice.read_any`). Hidden
     files are ignored.
 
-    A row's id is its own, or else a digest of its content. A file's id is its path below the source folder. A document
-    with the id and content of an earlier one is dropped and counted. A document with the id of a different one gets the
-    id `<id>~2`, `<id>~3` and so on, with a notice for each source.
+    A file's id is its path below the source folder. A row's id is its own. If it has none, its id is the path of its
+    file and a digest of its content, as in `works.csv#9202bbecc85c`. A document with the id and content of an earlier
+    one is dropped and counted, and so is a row without an id that repeats an earlier one. A document with the id of a
+    different one gets the id `<id>~2`, `<id>~3` and so on, with a notice for each source.
 
     Args:
         sources: A path of a file or folder, an open stream, `-` for standard input, or several of them.

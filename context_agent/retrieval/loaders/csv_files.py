@@ -25,6 +25,7 @@ from context_agent.retrieval.loaders.rows import (
     check_columns,
     from_row,
     has_text_column,
+    without_tags,
 )
 from context_agent.types import Document
 
@@ -350,7 +351,7 @@ def _from_table(
             row = dict(zip(names, cells, strict=False))
             if labels:
                 pairs = zip(labels, map(str.strip, cells), strict=False)
-                row[TEXT_KEYS[0]] = "\n".join([label + cell for label, cell in pairs if cell])
+                row[TEXT_KEYS[0]] = "\n".join([label + without_tags(cell) for label, cell in pairs if cell])
             for document in from_row(reading, line, row):
                 yield _titled(document, title) if title else document
 

@@ -19,7 +19,7 @@ from context_agent.errors import DataError
 from context_agent.retrieval.loaders.chat_exports import chats_in, format_of
 from context_agent.retrieval.loaders.conversations import is_conversation, nothing_said, read_conversation
 from context_agent.retrieval.loaders.decoding import unix_lines
-from context_agent.retrieval.loaders.json_outline import json_captions, json_sections
+from context_agent.retrieval.loaders.json_outline import json_captions, json_sections, with_line_breaks
 from context_agent.retrieval.loaders.reading import LeftOutError, Reading, content, decoded, document, one_line
 from context_agent.retrieval.loaders.rows import (
     TEXT_PER_VALUE,
@@ -28,6 +28,9 @@ from context_agent.retrieval.loaders.rows import (
     from_row,
     has_text,
     json_lines,
+    readable_fields,
+    short_metadata,
+    title_of,
 )
 from context_agent.retrieval.loaders.slack import remember_users
 from context_agent.retrieval.loaders.sniffing import GENERATED_REASON, is_generated
@@ -98,7 +101,7 @@ def _documents(reading: Reading, raw: str, value: Any) -> Iterator[Document]:
     else:
         long = len(raw) > LONG_LINES * (raw.count("\n") + 1)
         escaped = r"\u" in raw  # words with escapes inside are not found
-        text = unix_lines(json_lines(value) if long or escaped else raw)
+        text = json_lines(value) if long or escaped else with_line_breaks(unix_lines(raw))
         title = _stated_title(value) or reading.path
         yield document(reading, text, title, sections=json_sections(text, title), captions=json_captions(text))
 
@@ -167,9 +170,9 @@ def _record(reading: Reading, number: int, record: dict[str, Any]) -> Iterator[D
     if has_text(record, reading.options):
         yield from from_row(reading, number, record)
     elif record:
-        text = fields_text(record)
         parts = [record, *(part for key in _NESTED if isinstance(part := record.get(key), dict))]
-        names = (part[key] for part in parts for key in ("title", "name", "summary") if isinstance(part.get(key), str))
-        title = next(names, f"{reading.path} {number}")
-        whole = document(reading, text, title, captions=fields_captions(record))
+        title = next(filter(None, (title_of(part, reading.options) for part in parts)), f"{reading.path} {number}")
+        metadata = short_metadata(reading, {key: value for part in reversed(parts) for key, value in part.items()})
+        fields = readable_fields(record)
+        whole = document(reading, fields_text(fields), title, metadata, captions=fields_captions(fields))
         yield replace(whole, id=f"{whole.id}#{number}")

@@ -18,18 +18,33 @@ MOST_NAMES = 2
 MAX_KEYS = 8
 """Maximum number of levels of keys that name a section, and of levels of sections inside each other."""
 _TOKEN = re.compile(r'"((?:[^"\\]++|\\.?)*+)(?:"(\s*+:)?|\Z)|([\[{])|[\]}]', re.DOTALL)
-
+_ESCAPE = re.compile(r"\\(?:r\\n|.)", re.DOTALL)
+_BREAKS = {r"\r\n": "\n", r"\n": "\n", r"\r": "\n", r"\t": "\t"}
 _NAMES = frozenset(["host", "id", "key", "name", "service", "title"])
 """The keys whose values name an object."""
 LEAST_CAPTIONED = 100
 """Minimum number of characters of an object or list that has a caption."""
 
 
+def with_line_breaks(text: str) -> str:
+    r"""Return a JSON text in which the line breaks and tabs of strings are not escaped.
+
+    A search does not find the first word of a line after `\n`.
+    """
+    return _ESCAPE.sub(lambda escape: _BREAKS.get(escape[0], escape[0]), text)
+
+
+def _unquoted(string: str) -> str:
+    """Return the words of a string of a JSON text, which may have line breaks."""
+    words: str = json.loads(f'"{string}"', strict=False)
+    return words
+
+
 def json_captions(text: str) -> tuple[Caption, ...]:
     """Return the captions of the objects and lists in a JSON text: their keys, and the names that objects have inside.
 
     Args:
-        text: A valid JSON text.
+        text: A valid JSON text, in which strings may have line breaks.
     """
     found: list[Caption] = []
     opened: list[tuple[int, list[str]]] = []
@@ -45,10 +60,10 @@ def json_captions(text: str) -> tuple[Caption, ...]:
                 found.append(Caption(begin, token.end(), ": ".join(names)))
             key = None
         elif token[2]:
-            start, key = token.start(), shortened(json.loads(f'"{token[1]}"'), LONGEST_HEADING)
+            start, key = token.start(), shortened(_unquoted(token[1]), LONGEST_HEADING)
         else:
             if opened and key is not None and key.lower() in _NAMES and len(opened[-1][1]) < MOST_NAMES:
-                opened[-1][1].append(shortened(json.loads(f'"{token[1]}"'), LONGEST_HEADING))
+                opened[-1][1].append(shortened(_unquoted(token[1]), LONGEST_HEADING))
             key = None
     return nested(found)
 
@@ -59,7 +74,7 @@ def json_sections(text: str, name: str) -> tuple[Section, ...]:
     The first section is the whole text, so a short text stays one chunk. A text without large values has no sections.
 
     Args:
-        text: A valid JSON text.
+        text: A valid JSON text, in which strings may have line breaks.
         name: The name with which the titles begin.
     """
     found: list[Section] = []
@@ -83,7 +98,7 @@ def json_sections(text: str, name: str) -> tuple[Section, ...]:
                 path.pop()
             key = None
         elif token[2]:
-            start, key = token.start(), json.loads(f'"{token[1]}"')
+            start, key = token.start(), _unquoted(token[1])
         else:
             key = None
     found.sort(key=lambda section: section.start)

@@ -17,11 +17,11 @@ from typing import Any, Self
 
 from context_agent._support.question_files import json_type
 from context_agent.errors import DataError
-from context_agent.retrieval.document_checks import LONGEST_KEY, MOST_ENTRIES
+from context_agent.retrieval.document_checks import LONGEST_KEY, MOST_ENTRIES, RESERVED
 from context_agent.retrieval.loaders.decoding import unix_lines
 from context_agent.retrieval.loaders.headings import LONGEST_HEADING, marked_headings, shortened
 from context_agent.retrieval.loaders.html_text import page_text
-from context_agent.retrieval.loaders.json_outline import json_captions
+from context_agent.retrieval.loaders.json_outline import json_captions, with_line_breaks
 from context_agent.retrieval.loaders.metadata import LARGEST_FIELD, metadata_value
 from context_agent.retrieval.loaders.options import LoadOptions
 from context_agent.retrieval.loaders.outlines import Lines, nested, text_captions
@@ -109,17 +109,54 @@ def fields_captions(record: Mapping[str, Any]) -> tuple[Caption, ...]:
     return nested(found)
 
 
+def readable_fields(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a record whose fields that are HTML are their text, also those inside its objects and lists."""
+    return {key: _readable(value) for key, value in record.items()}
+
+
+def _readable(value: Any) -> Any:
+    if isinstance(value, str):
+        return without_tags(value)
+    if isinstance(value, dict):
+        return readable_fields(value)
+    return [_readable(item) for item in value] if isinstance(value, list) else value
+
+
 def json_lines(value: object) -> str:
-    """Return JSON with one value per line.
+    """Return JSON with one value per line, and with the line breaks of texts as they are.
 
     It is not indented, because indentation would multiply the size of nested values.
     """
-    return json.dumps(value, ensure_ascii=False, indent=0, default=_shown)
+    return with_line_breaks(json.dumps(value, ensure_ascii=False, indent=0, default=_shown))
 
 
 def _shown(value: object) -> str:
     """Return a value that JSON does not know, such as a date of a table. Bytes are not shown."""
     return "" if isinstance(value, bytes) else str(value)
+
+
+def short_metadata(reading: Reading, record: Mapping[str, Any]) -> dict[str, MetadataValue]:
+    """Return the metadata of a record whose text has all its fields: numbers, short texts, and lists of them.
+
+    Users filter by such fields. Objects and longer texts are left out.
+    """
+    found: dict[str, MetadataValue] = {}
+    for key, value in record.items():
+        items = value if isinstance(value, list) else [value]
+        is_short = all(isinstance(it, str | int | float) and len(str(it)) <= LONGEST_ROW_NAME for it in items)
+        if not is_short or len(items) > MOST_ENTRIES or len(key) > LONGEST_KEY or key.startswith(RESERVED):
+            continue
+        if (entry := metadata_value(reading, key, value)) is not None:
+            found[storable(key)] = entry
+        if len(found) == MOST_ENTRIES - 2:  # The path and the day follow.
+            break
+    return found
+
+
+def title_of(record: Mapping[str, Any], options: LoadOptions) -> str:
+    """Return the title or the name of a record on one line. If it has neither, return an empty string."""
+    fields = _Fields.of(tuple(record), options)
+    return _title(record, fields.title)[1] or _name(record, fields.name)
 
 
 def has_text(row: Mapping[str, Any], options: LoadOptions) -> bool:
@@ -137,7 +174,7 @@ def from_row(reading: Reading, number: int, row: object, *, by_field: bool = Fal
         reading.skip(f"the row must be an object with fields; got {json_type(row)}", number)
         return
     try:
-        document = _document(reading, {**row, TEXT_KEYS[0]: fields_text(row)} if by_field else row)
+        document = _document(reading, {**row, TEXT_KEYS[0]: fields_text(readable_fields(row))} if by_field else row)
     except DataError as error:
         reading.skip(str(error), number)
     except RecursionError:
@@ -154,7 +191,9 @@ def _document(reading: Reading, row: Mapping[str, Any]) -> Document:
     title_key, title = _title(row, fields.title)
     title = title or _name(row, fields.name)
     if not identifier and (named_id := reading.options.id_key):
-        reading.note_once(f"rows without field {named_id!r} get a digest of their content as id")
+        reading.note_once(
+            f"rows without field {named_id!r} get a digest of their content as id, after their file's name"
+        )
     metadata: dict[str, MetadataValue] = {}
     replies = {key: said for key in REPLY_KEYS if (said := _replies(row.get(key)))}
     text = "\n\n".join([text, *replies.values()])
@@ -194,14 +233,14 @@ def _replies(value: object) -> str:
         if not isinstance(reply, dict):
             return ""
         words = (text.strip() for key in TEXT_KEYS if isinstance(text := reply.get(key), str))
-        if said := _without_tags(next(filter(None, words), "")):
+        if said := without_tags(next(filter(None, words), "")):
             author, time = _author(reply), _first_string(reply, _TIME_KEYS)
             heading = f"{author} ({time})" if author and time else author or time
             parts.append(f"{heading}:\n{said}" if heading else said)
     return "\n\n".join(parts)
 
 
-def _without_tags(text: str) -> str:
+def without_tags(text: str) -> str:
     """Return the text of a field that is HTML, as the exports of forums, blogs and help desks have it.
 
     A text that does not begin with a block and end with a tag is returned as it is.
@@ -256,7 +295,7 @@ def _text(row: Mapping[str, Any], keys: Iterable[str]) -> tuple[str, str]:
     for key in keys:
         value = row.get(key)
         if isinstance(value, str) and value.strip():
-            return key, _without_tags(value)
+            return key, without_tags(value)
         if key in row:
             kind = "empty" if value is None or isinstance(value, str) else f"{json_type(value)}, not a string"
             reason = f"field {key!r} is {kind}"

@@ -5,9 +5,13 @@ from __future__ import annotations
 import hashlib
 from dataclasses import replace
 
+from context_agent.retrieval.loaders.reading import identifier
 from context_agent.retrieval.loaders.report import LoadReport
 from context_agent.retrieval.loaders.sources import SourceFile
 from context_agent.types import Document
+
+ID_BYTES = 6
+"""The number of bytes of a digest in the id of a row that has none. The name of the row's file precedes it."""
 
 
 class UniqueIds:
@@ -23,19 +27,19 @@ class UniqueIds:
     def admit(self, document: Document, source: SourceFile) -> Document | None:
         """Return the document under a unique id. If it repeats an earlier one, return None."""
         digest = _digest(document)
-        identifier = document.id or digest[:8].hex()
-        if (identifier, digest) in self._contents:
+        if (document.id, digest) in self._contents:
             self._report.duplicates += 1
             return None
-        self._contents.add((identifier, digest))
-        fresh = self._fresh(identifier)
-        if fresh == identifier:
-            return document if document.id else replace(document, id=identifier)
+        self._contents.add((document.id, digest))
+        name = document.id or f"{identifier(source.path)}#{digest[:ID_BYTES].hex()}"
+        fresh = self._fresh(name)
+        if fresh == name:
+            return document if document.id else replace(document, id=name)
         if source.name not in self._renaming:  # tables often number their rows from 1, so all of them may repeat ids
             self._renaming.add(source.name)
             self._report.note(
                 source.name,
-                f"the id {identifier!r} belongs to another document, so this one is renamed to {fresh!r}. Other "
+                f"the id {name!r} belongs to another document, so this one is renamed to {fresh!r}. Other "
                 "repeated ids of this source are changed likewise.",
             )
         return replace(document, id=fresh)

@@ -47,6 +47,16 @@ def test_a_large_value_is_a_chunk_that_is_titled_by_its_keys(tmp_path: Path, ind
     assert titles["Weir API: paths./gates/{id}.put"].startswith('"put": {')
 
 
+def test_a_line_break_in_a_string_is_a_line_break(tmp_path: Path) -> None:
+    text = '{"a\\nb": "One\\nTwo \\\\new \\r\\nThree\\t\\"4\\"", "name": "x\\ny", "long": "%s"}' % ("z" * 100)
+    (tmp_path / "a.json").write_text(f'{{"all": {text}}}')
+    (document,) = load(tmp_path)
+    assert document.text.startswith('{"all": {"a\nb": "One\nTwo \\\\new \nThree\t\\"4\\"", "name": "x\ny"')
+    assert [caption.text for caption in document.captions] == ["all: x y"]
+    (tmp_path / "a.json").write_text(json.dumps([{"log": {"said": "One\nTwo\rThree"}}]))
+    assert [document.text for document in load(tmp_path)] == ['log: {\n"said": "One\nTwo\nThree"\n}']
+
+
 def test_a_short_file_is_one_chunk(tmp_path: Path) -> None:
     document = only(tmp_path / "a.json", API)
     assert len(chunk_document(document, size=9000, counter=CharCounter())) == 1

@@ -398,6 +398,15 @@ def test_keys_can_be_named(tmp_path: Path) -> None:
     assert "'kye'" in said(report)[0][2]
 
 
+def test_the_id_of_a_row_without_id_names_its_file_and_an_equal_row_of_another_file_is_dropped(tmp_path: Path) -> None:
+    for name in ("a b.csv", "sub/c.csv"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("text,year\nmill,1901\n" + "weir,1902\n" * (name != "a b.csv"))
+    documents, report = drawn(tmp_path)
+    assert [document.id.partition("#")[0] for document in documents] == ["a%20b.csv", "sub/c.csv"]
+    assert report.duplicates == 1
+
+
 def test_a_row_without_id_gets_a_digest_of_its_content(tmp_path: Path) -> None:
     file = rows(tmp_path / "a.jsonl", {"text": "a"}, {"text": "b"}, {"text": "a"}, {"text": "a", "title": "t"})
     first, report = drawn(file)

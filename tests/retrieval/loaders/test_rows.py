@@ -21,6 +21,7 @@ from context_agent.retrieval.loaders.rows import (
     LARGEST_METADATA,
     LEAST_DIVIDED,
     LONGEST_ID,
+    LONGEST_ROW_NAME,
     check_columns,
     fields_captions,
     fields_text,
@@ -108,6 +109,49 @@ def test_a_row_without_the_named_id_gets_a_digest_and_a_notice() -> None:
     (document,), (reason,) = read({"text": "t", "id": "y"}, id_key="key")
     assert document.metadata == {"id": "y"}
     assert "'key'" in reason
+
+
+PAGE = "<p>The <b>gate</b> opens.</p><p>At dawn.</p>"
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        (
+            "a.json",
+            json.dumps({"issues": [{"subject": "Gate", "status": "open", "log": {"all": [{"said": PAGE}]}}] * 2}),
+        ),
+        ("a.jsonl", json.dumps({"subject": "Gate", "status": "open", "log": {"all": [{"said": PAGE}]}})),
+        ("a.csv", f"subject,status,said\nGate,open,{PAGE}\n"),
+    ],
+)
+def test_a_record_without_a_text_is_titled_by_its_name_and_its_pages_are_text(
+    tmp_path: Path, name: str, data: str
+) -> None:
+    (tmp_path / name).write_text(data)
+    document = next(load(tmp_path))
+    assert (document.title, document.metadata["status"]) == ("Gate", "open")
+    assert "The gate opens.\n\nAt dawn." in document.text
+    assert "<" not in document.text
+
+
+def test_the_short_fields_of_a_json_record_are_metadata(tmp_path: Path) -> None:
+    fields = {
+        "id": 7,
+        "open": True,
+        "tags": ["a", "b"],
+        "long": "w" * (LONGEST_ROW_NAME + 1),
+        "in": {"x": 1},
+        "$ref": "r",
+    }
+    (tmp_path / "a.json").write_text(json.dumps([{**fields, "fields": {"day": 20260102}, "none": None}]))
+    document = next(load(tmp_path))
+    expected = {"id": 7, "open": True, "tags": '["a", "b"]', "day": 20260102, "path": "a.json"}
+    assert (document.id, document.metadata) == ("a.json#1", expected)
+    (tmp_path / "a.json").write_text(json.dumps([{f"k{number}": number for number in range(400)}]))
+    report = LoadReport()
+    assert len(next(load(tmp_path, report=report)).metadata) == MOST_ENTRIES - 1
+    assert report.notices == []
 
 
 def test_a_field_with_a_long_name_is_no_metadata() -> None:
