@@ -168,6 +168,7 @@ def test_vectors_that_do_not_know_the_language_count_little_and_do_not_decide_ab
     words = next(retriever for retriever in corpus.retrievers if isinstance(retriever, KnowsWords))
     assert words.unknown_share(question) > 0.5
     assert weights_of(corpus, question) == {DENSE: 0.2, SPARSE: 1.0}
+    assert query_weights(corpus.retrievers, {DENSE: 0.5}, question, {}) == {DENSE: 0.1, SPARSE: 1.0}
 
 
 def test_words_that_a_text_has_as_one_are_known() -> None:
