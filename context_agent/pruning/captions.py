@@ -230,7 +230,7 @@ class Captions:
         return True
 
     def _push(self, level: int, said: str, start: int, end: int) -> None:
-        """Add a title. It closes the titles of its level and below, and level 0 closes all."""
+        """Add a title. It closes the titles of its level and below. Level 0 closes all but the header of a letter."""
         line_end = self._text.find("\n", end - 1) + 1 or len(self._text)
         self.sections[start] = level, line_end, said.strip()
         self._titles = [*((above, it) for above, it in self._titles if above < level), (level, said.strip())]
@@ -328,7 +328,7 @@ def _first_fields(record: str) -> str:
     """
     parts = record.split("\n\n", 2)[:2]
     lines = (line for part in parts for line in islice(part.split("\n"), 2 * MOST_LINES))
-    said = (_ADDRESS.sub("", " ".join(_NAMELESS.sub("", line, count=1).split())) for line in lines)
+    said = (_ADDRESS.sub("", " ".join(_NAMELESS.sub("", line).split())) for line in lines)
     return " ".join(filter(None, said))[:MOST_NAMING]
 
 

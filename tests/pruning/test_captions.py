@@ -495,6 +495,8 @@ def test_sections_and_hits_begin_at_their_heads() -> None:
         pytest.param(
             ["class Quay(\n Port,\n):\n    "], "class Quay", id="a bracket closes what is one space further in"
         ),
+        pytest.param(["FROM: Ana\nSUBJECT: Quay\n\n", "# Port\n"], "Quay Port", id="a heading in a letter"),
+        pytest.param(["FROM: Ana\nSUBJECT: Quay\n\n", "[1] Sun\n"], "Quay Sun", id="a hit in a letter"),
         pytest.param([f"# {'p' * 60}\n", f"## {'q' * 58}\n"], f"{'p' * 60} {'q' * 58}", id="as long as it may be"),
         pytest.param([f"# {'p' * 60}\n", f"## {'q' * 59}\n"], "q" * 59, id="too long for the outer title"),
         pytest.param([f"# {'p' * 200}\n"], "p" * LONGEST_LABEL, id="too long for one title"),
