@@ -21,8 +21,6 @@ _CANDIDATE = re.compile(
     re.M,
 )
 """White space, such a run, lines of base64, a hex dump, or a line of at least `MINIFIED_LINE` characters."""
-_HEX_OR_LINE = re.compile(r"^(?:[A-Za-z0-9+/=]{48,80}$|[0-9a-fA-F]{4,8}:?[ \t])", re.M)
-"""The start of a line of base64 or of a hex dump."""
 _SAMPLE = 1_000
 _MARK = re.compile(r"[;{}()=,]")
 _CODE_MARKS, _FEWEST_MARKS = (";", "{"), 2
@@ -67,8 +65,9 @@ def _is_binary(run: str) -> bool:
         is_hex = _HEXADECIMAL.fullmatch(body) and _HEX_LETTER.search(body) and _CLASSES[2].search(body)
         return bool(is_hex) or all(pattern.search(body) for pattern in _CLASSES)
     if "\n" in sample:
-        return len(_HEX_OR_LINE.findall(sample)) >= 2 and all(pattern.search(sample) for pattern in _CLASSES[::2])
-    if len(run) < MINIFIED_LINE or not sample.isascii():
+        # These are lines of base64 or of a hex dump.
+        return all(pattern.search(sample) for pattern in _CLASSES[::2])
+    if not sample.isascii():
         return False
     is_dense = 12 * len(_MARK.findall(sample)) > len(sample) and 12 * blanks < len(sample)
     is_code = all(sample.count(mark) >= _FEWEST_MARKS for mark in _CODE_MARKS)

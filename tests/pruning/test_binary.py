@@ -1,0 +1,89 @@
+"""Spans of text that people don't read: encoded text, hex dumps, minified code, numbers, long white space."""
+
+from __future__ import annotations
+
+import pytest
+
+from context_agent.pruning.binary import MINIFIED_LINE, SHORTEST, binary_spans, is_binary
+
+SAMPLE = 1_000
+"""The characters at the start of a long line that are read."""
+
+
+def run(of: str = "abcdEFGH0123", length: int = SHORTEST) -> str:
+    return (of * length)[:length]
+
+
+def line(marks: str, *, blanks: int = 0, letters: int = 0, fill: str = "0123456789.") -> str:
+    """Return a long line whose sample ends with blanks, a word of some letters, and marks."""
+    end = f"{' ' * blanks}{'x' * letters}{marks}.."
+    return f"{run(fill, SAMPLE - len(end))}{end}{'.' * (MINIFIED_LINE - SAMPLE)}"
+
+
+DUMP = "".join(f"{row * 8:08x}: 7f45 4c46 0201 0100 .ELF\n" for row in range(4))
+BASE64 = "".join(f"{run(length=60)}\n" for _ in range(4))
+WHITE = " " * 998
+PROSE = "It rained in the port. " * 200
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        pytest.param(f"Rain.\n{WHITE}\nSnow.", [WHITE], id="white space without the line break at each end"),
+        pytest.param(f"Rain.\n{WHITE[1:]}\nSnow.", [], id="short white space"),
+        pytest.param(run(), [run()], id="base64"),
+        pytest.param(run()[1:], [], id="short base64"),
+        pytest.param(run("abEF012"), [], id="few distinct characters"),
+        pytest.param(run("abcEF012"), [run("abcEF012")], id="just enough distinct characters"),
+        pytest.param(run("abcdef0123"), [run("abcdef0123")], id="hexadecimal digits"),
+        pytest.param(run("0123456789"), [], id="decimal digits"),
+        pytest.param(run("abcdefABCDEF"), [], id="letters of hexadecimal digits"),
+        pytest.param(run("ghijklm0123"), [], id="a long name in lower case"),
+        pytest.param("0" + run("abcdEFGH", 199), ["0" + run("abcdEFGH", 199)], id="a digit at the start"),
+        pytest.param(f"data:image/png;base64,{run('ABCDEFGHIJ', 300)}", [], id="the name of a type is no content"),
+        pytest.param(f"Rain.\n{DUMP}Snow.", [DUMP.strip()], id="a hex dump"),
+        pytest.param(f"Rain.\n{BASE64}\nSnow.", [BASE64.strip()], id="lines of base64"),
+        pytest.param(BASE64.replace("\n", "\r\n"), [BASE64.replace("\n", "\r\n").strip()], id="as in a letter"),
+        pytest.param(BASE64.upper(), [], id="lines of capitals"),
+        pytest.param("".join(f"{run('abcdefghij', 60)}\n" for _ in range(4)), [], id="lines of small letters"),
+        pytest.param(f"{PROSE[:1799]} {run()}", [run()], id="base64 in a long line"),
+        pytest.param(f"{PROSE[:1798]} {run()}", [run()], id="base64 in a line"),
+        pytest.param(line("", fill="abcEFG01."), [line("", fill="abcEFG01.")], id="a long token"),
+        pytest.param(line(";", fill="abcEFG01."), [], id="a long token with a mark"),
+    ],
+)
+def test_what_people_do_not_read(text: str, found: list[str]) -> None:
+    assert [text[start:end] for start, end in binary_spans(text)] == found
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        pytest.param(line("=" * 84), True, id="numbers between many marks"),
+        pytest.param(line("=" * 80), False, id="fewer marks"),
+        pytest.param(line("=" * 84, blanks=80), True, id="a few blanks"),
+        pytest.param(line("=" * 84, blanks=90), False, id="more blanks"),
+        pytest.param(line("=" * 84, letters=199), True, id="few words"),
+        pytest.param(line("=" * 84, letters=200), False, id="words of records"),
+        pytest.param(line("=" * 80 + "{{;;", letters=200), True, id="the marks of code"),
+        pytest.param(line("=" * 80 + "{{{;", letters=200), False, id="one semicolon"),
+        pytest.param(line("=" * 84, fill="012345678é."), False, id="a character that is not ASCII"),
+    ],
+)
+def test_a_long_line_of_many_marks_is_code_or_numbers(text: str, is_found: bool) -> None:
+    assert is_binary(text) is is_found
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        (run(), True),
+        (BASE64[: 3 * 61], False),
+        (PROSE, False),
+        (run() + " " + PROSE[: SHORTEST - 2], True),
+        (run() + " " + PROSE[: SHORTEST - 1], False),
+        (PROSE[: SHORTEST + 99] + " " + run(), False),
+    ],
+)
+def test_a_text_is_binary_if_more_than_half_of_it_is(text: str, is_found: bool) -> None:
+    assert is_binary(text) is is_found
