@@ -87,6 +87,8 @@ LISTING = frozenset("and or und oder et ou y e ed o en i и или і та &".sp
 """The joints that may also list two times. Only words before them, such as `between`, then make a range."""
 JOINT = rf"(?: (?:{'|'.join(sorted(JOINTS))}) | ?[-–—&] ?)"
 """What stands between the two ends of a range."""
+_BEFORE_PART = frozenset("the der die das dem den zum zur im in le la les el los il lo os de het w v в".split())
+"""The words between a joint and a part of a year, as in `from spring to the third quarter`."""
 _LONGEST_NAME = 100
 """How many characters before a year may name a part of it."""
 _WORD = re.compile(r"[^\W_]+|[-–—/&,;:?!(]")
@@ -172,14 +174,17 @@ def _parts_before(text: str) -> list[tuple[int, int, int]]:
         return []
     first, last, count = months
     length = len(text) - found[len(before) - count].start()
-    if len(before) > count and (joint := before[-count - 1]) in JOINTS | _STROKES:
+    rest, noun = before[:-count], before[len(before) - count + 1 :]
+    while rest and rest[-1] in _BEFORE_PART:
+        rest.pop()
+    if rest and (joint := rest.pop()) in JOINTS | _STROKES:
         # Of `second and third quarter`, the first part has no noun.
-        joined = [*before[: -count - 1], *before[len(before) - count + 1 :]]
-        if other := _last_part(joined):
-            longer = len(text) - found[len(before) - other[2] - 2].start()
-            if joint in LISTING and other[1] + 1 < first:
-                return [(*other[:2], longer), (first, last, length)]
-            return [(min(first, other[0]), last, longer)]
+        for shared in ([], noun):
+            if other := _last_part([*rest, *shared]):
+                longer = len(text) - found[len(rest) + len(shared) - other[2]].start()
+                if joint in LISTING and other[1] + 1 < first:
+                    return [(*other[:2], longer), (first, last, length)]
+                return [(min(first, other[0]), last, longer)]
     return [(first, last, length)]
 
 

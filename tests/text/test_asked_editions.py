@@ -324,6 +324,7 @@ def test_a_range_has_the_named_ends(question, least, most):
         ("What is in the earliest report?", {"earliest"}),
         ("What was the first decision since March 2019?", {"first", "march", "2019"}),
         ("when was the blade last changed", {"last"}),
+        ("What are the most recent minutes?", {"most", "recent"}),
         ("What changed in versions 3 to 5?", {"versions", "3", "5"}),
     ],
 )

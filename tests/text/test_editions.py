@@ -55,6 +55,7 @@ def test_a_number_within_a_year_is_no_month(number):
     )
     assert first.series == second.series == "circular"
     assert (first.dates, second.dates) == (((2022, 6), (2022, 6)), ((2022, 10), (2022, 10)))
+    assert first.age[:4] == (2022, 6, 0, 2)
     assert first.age < second.age
     undated = edition(f"Circular {number.format(2)}/2022", "Bicycles are welcome.\nAlways.", {})
     assert undated.dates == ((2022,), (2022,))
@@ -149,6 +150,8 @@ def test_a_date_later_in_the_text_says_nothing_about_its_age():
         ("Bulletin No. 12", "\n\nValley, November 2022\nA course.\nA talk.", ((2022, 11), (2022, 11))),
         ("Notes 2.4", f"{'x' * 86} November 2022\nA course.", ((2022, 11), (2022, 11))),
         ("Notes 2.4", f"{'x' * 87} November 2022\nA course.", None),
+        ("Notes 2.4", "Valley, November 2022\n(a course)", ((2022, 11), (2022, 11))),
+        ("Notes 2.4", "# Notes\n\nValley, November 2022\n(a course)", ((2022, 11), (2022, 11))),
         ("Notes 2.4", "The year 2022\nA course.", None),
         ("Notes 2.4", "A course.\nIn May 2021 it rained.\nA talk.", None),
         ("Plan 2024, written in 2023", "", ((2024,), (2024,))),

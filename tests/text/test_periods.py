@@ -23,6 +23,10 @@ from context_agent.text.periods import periods
         ("v prvni polovine roku 2021", "prvni polovine roku 2021", (2021, 1), (2021, 6)),
         ("na podzim 2021", "podzim 2021", (2021, 9), (2021, 11)),
         ("веснои 2021", "веснои 2021", (2021, 3), (2021, 5)),
+        ("осенью 2021", "осенью 2021", (2021, 9), (2021, 11)),
+        ("в первом полугодии 2021", "первом полугодии 2021", (2021, 1), (2021, 6)),
+        ("в начале 2021", "начале 2021", (2021, 1), (2021, 4)),
+        ("в конце 2021", "конце 2021", (2021, 9), (2021, 12)),
         ("of t2 2021", "t2 2021", (2021, 4), (2021, 6)),
         ("of h2 2021", "h2 2021", (2021, 7), (2021, 12)),
         ("2021 q1", "2021 q1", (2021, 1), (2021, 3)),
@@ -60,3 +64,23 @@ def test_other_numbers_and_words_are_no_periods(text):
 def test_a_text_may_name_several_periods():
     found = list(periods("in the 2010s, in late 2020 and late 2021"))
     assert [(one.start, one.first) for one in found] == [(7, (2010,)), (17, (2020, 9)), (31, (2021, 9))]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("the spring and the third quarter of 2021", [((2021, 3), (2021, 5)), ((2021, 7), (2021, 9))]),
+        ("the spring and third quarter of 2021", [((2021, 3), (2021, 5)), ((2021, 7), (2021, 9))]),
+        ("the beginning and summer of 2021", [((2021, 1), (2021, 4)), ((2021, 6), (2021, 8))]),
+        ("the spring to third quarter of 2021", [((2021, 3), (2021, 9))]),
+        ("from the first to the third quarter of 2021", [((2021, 1), (2021, 9))]),
+        ("vom ersten quartal bis zum dritten quartal 2021", [((2021, 1), (2021, 9))]),
+        ("the first quarter and the second quarter of 2021", [((2021, 1), (2021, 6))]),
+        ("march and the second quarter of 2021", [((2021, 4), (2021, 6))]),
+        ("the second quarter of 2021", [((2021, 4), (2021, 6))]),
+        ("in the first quarter and in the third quarter of 2021", [((2021, 1), (2021, 3)), ((2021, 7), (2021, 9))]),
+        ("the second and third quarter of 2021", [((2021, 4), (2021, 9))]),
+    ],
+)
+def test_listed_parts_of_a_year_are_one_period_if_they_follow_each_other(text, found):
+    assert [(one.first, one.last) for one in periods(text)] == found
