@@ -125,7 +125,8 @@ class Passage:
         strings: The number of JSON strings that it is nested in.
         cells: The number of cells in a row of its table.
         delimiter: The delimiter of its table.
-        binary: True if it is encoded text, minified code or long white space.
+        binary: True if it is encoded text or long white space.
+        dense: True if it is a part of minified code, of a hex dump or of a line of numbers.
         items: The records of lists that it is a part of, the innermost first.
     """
 
@@ -140,6 +141,7 @@ class Passage:
     cells: int = 1
     delimiter: str = ","
     binary: bool = False
+    dense: bool = False
     items: tuple[Item, ...] = ()
 
 

@@ -73,9 +73,7 @@ class QuickFeatures:
     def of(cls, passages: Sequence[Passage], goal: Goal) -> QuickFeatures:
         """Return the features of at least one passage."""
         words = PassageWords(passages)
-        task = query_of([(goal.task, 1.0)])
-        steps = [(step, STEP_WEIGHT * 0.5**age) for age, step in enumerate(goal.steps)]
-        query = query_of(reversed(steps)) | task
+        task, query = query_of([(goal.task, 1.0)]), goal_words(goal)
         alone = words.scores(query)
         leads = [row for row in np.argsort(-alone, kind="stable")[:MAX_LEADS].tolist() if alone[row] > 0]
         expanded = query | {term: LEAD_WEIGHT for row in leads for term in words.rare_terms(row) if term not in query}
@@ -85,6 +83,12 @@ class QuickFeatures:
         said, meaning = columns["query_z"], columns["meaning_z"]
         prior = said + np.maximum(0.0, said - OUTSTANDING_SCORE) + meaning
         return cls(columns, covered, prior, words.term_weights(expanded), words.term_weights(task))
+
+
+def goal_words(goal: Goal) -> dict[int, float]:
+    """Return the words of the latest steps and of the task with their weights."""
+    steps = [(step, STEP_WEIGHT * 0.5**age) for age, step in enumerate(goal.steps)]
+    return query_of([*reversed(steps), (goal.task, 1.0)])
 
 
 def _by_words(

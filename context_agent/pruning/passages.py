@@ -17,7 +17,7 @@ from functools import partial
 from itertools import count
 
 from context_agent.pruning import xml_documents
-from context_agent.pruning.binary import binary_spans, is_binary
+from context_agent.pruning.binary import binary_spans, dense_parts, is_dense, is_encoded
 from context_agent.pruning.blocks import (
     LARGEST,
     Item,
@@ -226,14 +226,21 @@ class _Cutter:
         taken = sorted((start, end) for start, end, _ in parts)
         position = 0
         for start, end in [*taken, (len(text), len(text))]:
-            for first, last in binary_spans(text[position:start]):
-                span = position + first, position + last
-                parts.append((*span, partial(self._of_binary, *span)))
+            for found_span in binary_spans(text[position:start]):
+                span = position + found_span.start, position + found_span.end
+                parts.append((*span, partial(self._of_dense if found_span.is_dense else self._of_binary, *span)))
             position = end
         return sorted(parts, key=_start)
 
     def _of_binary(self, start: int, end: int, label: str) -> list[Passage]:
         return [Passage(self._text[start:end], start, end, label, group=next(self._groups), binary=True)]
+
+    def _of_dense(self, start: int, end: int, label: str) -> list[Passage]:
+        group = next(self._groups)
+        return [
+            Passage(self._text[first:last], first, last, label, group=group, dense=True)
+            for first, last in dense_parts(self._text, start, end, self._sizes.target)
+        ]
 
     def _of_plain(self, start: int, end: int, *, is_alone: bool) -> list[Passage]:
         """Return the passages of plain text.
@@ -432,8 +439,10 @@ class _Cutter:
         inner = self._text[start:end]
         if "<" in inner or "&" in inner:
             return []
-        if is_binary(inner):
+        if is_encoded(inner):
             return self._of_binary(start, end, label)
+        if is_dense(inner):
+            return self._of_dense(start, end, label)
         return self._of_lines(start, end, label)
 
     def _of_run(self, run: Run, label: str, *, keys_stay: bool = False) -> list[Passage]:
@@ -588,10 +597,10 @@ class _Cutter:
         """
         if run.is_string(member):
             text = run.string(member)
-            if is_binary(text):
+            if is_encoded(text):
                 return [self._value(member, label, text, binary=True)]
             passages = self._of_string(run, member, label)
-            is_plain = all(passage.form == "string" and not passage.binary for passage in passages)
+            is_plain = all(passage.form == "string" and not (passage.binary or passage.dense) for passage in passages)
             is_small = member.end - member.start <= self._sizes.largest
             is_whole = is_field and is_small and is_plain and not is_log(text)
             return [self._value(member, label, text)] if is_whole else passages
@@ -610,7 +619,7 @@ class _Cutter:
     def _of_string(self, run: Run, value: Value, label: str) -> list[Passage]:
         """Return the passages of the text in a string."""
         text = run.string(value)
-        if is_binary(text):
+        if is_encoded(text):
             return [self._value(value, label, text, binary=True)]
         if self._depth >= DEEPEST:
             return []

@@ -28,12 +28,12 @@ from context_agent._support.text_cache import TextCache
 from context_agent.errors import ConfigError
 from context_agent.pruning import reading
 from context_agent.pruning.blocks import Passage
-from context_agent.pruning.features import QuickFeatures, matrix, odds_columns, similarity_columns, standard
+from context_agent.pruning.features import QuickFeatures, goal_words, matrix, odds_columns, similarity_columns, standard
 from context_agent.pruning.goal import Goal
 from context_agent.pruning.log_messages import log_messages
 from context_agent.pruning.network import shipped_network
 from context_agent.pruning.units import PLAIN_FORMS, VARIABLE, plain, plain_text, units
-from context_agent.pruning.words import PassageWords, Scores, labeled, query_of, term_id, terms, unit_rows
+from context_agent.pruning.words import PassageWords, Scores, is_naming, labeled, query_of, term_id, terms, unit_rows
 from context_agent.text.sentences import loose_sentences
 
 MIN_COMPARED, MAX_COMPARED, TOKENS_COMPARED = 48, 128, 160
@@ -69,6 +69,8 @@ MIN_RESEMBLANCE = 0.4
 """The cosine from which a passage resembles a restored passage."""
 MAX_RESTORED = 16
 """The number of restored passages that others are compared with. The latest ones are taken."""
+MOST_DENSE = 16
+"""Maximum number of dense passages that are judged like others."""
 QUESTION_CHARACTERS = 20_000
 """Maximum number of characters of the task that the models read."""
 Vector = NDArray[np.float32]
@@ -96,11 +98,15 @@ def raised(scores: Scores, passages: Sequence[Passage], restored: Sequence[int])
 
 
 def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
-    """Return the judge, changed to score binary passages below all others. They are then removed first."""
+    """Return the judge, changed to score binary and dense passages below all others. They are then removed first.
+
+    The dense passages that share the most words with the goal are judged like others.
+    """
 
     @wraps(judge)
     def judge_readable(passages: Sequence[Passage], goal: Goal, **options: Any) -> Scores:
-        rows = [row for row, passage in enumerate(passages) if not passage.binary]
+        unread = _unread(passages, goal)
+        rows = [row for row in range(len(passages)) if row not in unread]
         if len(rows) == len(passages):
             return judge(passages, goal, **options)
         staying = frozenset(number for number, row in enumerate(rows) if row in goal.staying)
@@ -110,6 +116,16 @@ def _of_readable(judge: Callable[..., Scores]) -> Callable[..., Scores]:
         return scores
 
     return judge_readable
+
+
+def _unread(passages: Sequence[Passage], goal: Goal) -> set[int]:
+    """Return the rows of the passages that nobody reads: encoded text, and dense passages that nothing asks for."""
+    dense = [row for row, passage in enumerate(passages) if passage.dense]
+    # Shorter words are names of variables, or digits.
+    query = {term: weight for term, weight in goal_words(goal).items() if is_naming(term)}
+    shared = PassageWords([passages[row] for row in dense]).scores(query)
+    asked = {dense[place] for place in np.argsort(-shared, kind="stable")[:MOST_DENSE].tolist() if shared[place] > 0}
+    return {row for row, passage in enumerate(passages) if passage.binary or (passage.dense and row not in asked)}
 
 
 @_of_readable

@@ -73,6 +73,11 @@ def term_id(term: str) -> int:
     return zlib.crc32(term.encode(errors="surrogatepass")) & ~1 | (len(term) >= NAMING_LETTERS)
 
 
+def is_naming(number: int) -> bool:
+    """Return True if the word with this number has at least `NAMING_LETTERS` letters."""
+    return number % 2 == 1
+
+
 def _term_ids(text: str) -> NDArray[np.uint32]:
     words = _written_terms(text)
     return np.fromiter(map(_word_id, words), dtype=np.uint32, count=len(words))

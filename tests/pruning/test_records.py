@@ -20,7 +20,7 @@ from context_agent.pruning.blocks import Passage
 from context_agent.pruning.gaps import without
 from context_agent.pruning.passages import cut
 from context_agent.pruning.records import value_runs
-from context_agent.pruning.relevance import Goal, by_words
+from context_agent.pruning.relevance import MOST_DENSE, Goal, by_words
 from context_agent.pruning.tables import tables
 from context_agent.pruning.xml_documents import document, name
 from tests.support.conversations import rendered
@@ -230,11 +230,9 @@ BINARY = {
     "in json": json.dumps({"name": "a.png", "data": BASE64}),
     "data url": f"The image is data:image/png;base64,{BASE64} and that is all.",
     "hexadecimal": random.Random(0).randbytes(3_000).hex(),
-    "hex dump": "\n".join(f"{n * 16:08x}: {'7f45 4c46 0201 0100 ' * 2} .ELF...." for n in range(200)),
     "blank lines": f"It rained.{NEWLINES}It rained again.",
     "cleared screens": ("\x1b[H\x1b[2J" + (" " * 80 + "\n") * 24) * 20,
     "colors alone": "\x1b[31m\x1b[0m" * 200,
-    "minified": "".join(f"function f{n}(a,b){{return a[{n}]+b(a,{{x:{n}}});}}" for n in range(400)),
 }
 
 
@@ -244,6 +242,35 @@ def test_binary_text_is_one_passage_and_scores_below_all_others(name: str) -> No
     binary = [row for row, passage in enumerate(passages) if passage.binary]
     assert len(binary) == 1
     assert by_words(passages, Goal(f"What is in {BINARY[name][:300]}?")).argmin() == binary[0]
+
+
+DENSE_PIECES = {
+    "hex dump": [f"{n * 16:08x}: {'7f45 4c46 0201 0100 ' * 2} .ELF....\n" for n in range(200)],
+    "minified": [f"function f{n}(a,b){{return a[{n}]+b(a,{{x:{n}}});}}" for n in range(400)],
+    "style sheet": [f".c{n}{{color:#{n:06x};margin:{n}px}}" for n in range(400)],
+}
+ASKED = {
+    "hex dump": "00000640: 6272 6f6b 6572 2d70 6f72 743d 3536 3732  broker-port=5672\n",
+    "minified": "function retryBroker(q){var tries=7;return q.push(tries)}",
+    "style sheet": ".broker-bar{font-size:17px}",
+}
+
+
+@pytest.mark.parametrize("holder", ["{}", '{{"content": {}}}', "<html><h1>A</h1><script>\n{}\n</script></html>"])
+@pytest.mark.parametrize("name", DENSE_PIECES)
+def test_dense_text_is_read_only_where_it_has_what_is_asked_for(name: str, holder: str) -> None:
+    """It was one passage, which went first even if the task named a part of it."""
+    pieces = [*DENSE_PIECES[name][:100], ASKED[name], *DENSE_PIECES[name][101:]]
+    text = holder.format(json.dumps("".join(pieces)) if "content" in holder else "".join(pieces))
+    passages = [*cut(text), Passage("A poem is about a port, and about the weather.", 0, 46)]
+    dense = [row for row, passage in enumerate(passages) if passage.dense]
+    assert len(dense) > 10
+    assert all(len(passages[row].text) <= blocks.LARGEST for row in dense)
+    assert "".join("".join(passages[row].text for row in dense).split()) == "".join("".join(pieces).split())
+    scores = by_words(passages, Goal("What does the broker say?"))
+    assert ASKED[name].strip() in passages[max(dense, key=scores.__getitem__)].text
+    assert sum(scores > scores[dense].min()) <= MOST_DENSE + 1, "the other parts go first"
+    assert by_words(passages, Goal("Is there a poem?"))[dense].max() < scores[-1]
 
 
 LONG_LINES = {
