@@ -9,12 +9,20 @@ from dataclasses import dataclass, field
 
 from context_agent.pruning.records import Value
 
+_WORD = r"(?:[^\s:]++|:(?=\S))++"
+"""A word of a key."""
 _LINE = re.compile(
-    r"(?P<indent> *+)(?P<dashes>(?:-(?: ++|$))*+)"
-    r"(?:(?P<key>\"(?:[^\"\\]++|\\.)*+\"|'[^']*+'|(?![-?:,\[\]{}#&*!|>'\"%@`])(?:[^\s:]++|:(?=\S))++):(?: ++|$))?"
+    r"(?P<indent> *+)(?P<dashes>(?:-(?: ++|$))++)?+"
+    r"(?:(?P<key>\"(?:[^\"\\]++|\\.)*+\"|'[^']*+'"
+    rf"|(?![-?:,\[\]{{}}#&*!|>'\"%@`]){_WORD}(?=:(?: |$))"
+    rf"|(?(dashes)(?!)|(?![-?:,\[\]{{}}#&*!|>'\"%@`\d]|class ){_WORD}(?: (?!#){_WORD}){{1,7}}+)):(?: ++|$))?"
     r"(?P<anchors>(?:[&!]\S*+(?: ++|$))*+)(?P<value>.*)"
 )
-"""A line: its indentation, the dashes of the items that begin in it, a key, anchors and tags, and a value."""
+"""A line: its indentation, the dashes of the items that begin in it, a key, anchors and tags, and a value.
+
+A key may have up to eight words, unless it begins an item or with a digit: most such lines are sentences with a colon,
+or entries of a log. A class of Python is no key.
+"""
 _NUMBER = re.compile(r"[ \t]{0,12}\d{1,9}(?:\t|→| ?[|│] ?)")
 """The number before a line in a listing. A number with a colon is a key."""
 _SEPARATOR = re.compile(r"(?:---|\.\.\.)\s*\Z")
@@ -134,7 +142,7 @@ def outline(text: str) -> Outline | None:
 
     At most `MOST_LEADING` lines precede it, a fence may surround it, and its lines may be numbered. Each line has a
     key, begins an item or continues a value, or is blank or a comment. No key occurs twice in a mapping. At least half
-    of the text is nested.
+    of the text is nested. If a key has several words, no other line is like a sentence.
     """
     reader, leading, start = _Reader(), 0, 0
     for line in text.split("\n"):
@@ -144,8 +152,11 @@ def outline(text: str) -> Outline | None:
         if not content.strip():
             continue
         is_fence = line.startswith(("```", "~~~"))
-        if is_fence and reader.count:
+        if is_fence and reader.count > MOST_LEADING:
             break
+        if is_fence:
+            # What is before a fence may end with a colon, as a key does.
+            leading, reader = leading + reader.count, _Reader()
         if not is_fence and not reader.read(content.rstrip(), position):
             leading += 1
             if reader.count or leading > MOST_LEADING:
@@ -158,6 +169,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.count = 0
+        self._has_long_keys = self._has_sentences = False
         self._documents: list[_Node] = []
         self._open: list[_Node] = []
         self._comment: tuple[int, int] = (0, -1)
@@ -177,26 +189,30 @@ class _Reader:
                 return True
             if not (found["dashes"] or found["key"]) or not self._add(found, start):
                 return False
+        else:
+            self._has_sentences = True
         self._end, self._comment = start + len(line), (0, -1)
         return True
 
     def _add(self, found: re.Match[str], start: int) -> bool:
         """Add the items and the key of a line. Return False if an outline cannot have them there."""
         column = found.end("indent")
-        if found["dashes"].count("-") > DEEPEST:
+        dashes = found["dashes"] or ""
+        if dashes.count("-") > DEEPEST:
             return False
         if not self._open:
             self._open.append(_Node(-1, start + column, start + column))
             self._documents.append(self._open[0])
         nodes = [
-            _Node(2 * at + 1, start + at, start + found.end("dashes"))
-            for at in range(column, found.end("dashes"))
+            _Node(2 * at + 1, start + at, start + column + len(dashes))
+            for at in range(column, column + len(dashes))
             if found.string[at] == "-"
         ]
         if (name := found["key"]) is not None:
             at = found.start("key")
             first = self._comment[0] if self._comment[1] == at else start + at
             key = Value(start + at, start + at, start + found.end("key"))
+            self._has_long_keys |= " " in name and name[0] not in "\"'"
             nodes.append(_Node(2 * at, first, start + found.start("value"), key=key))
         for node in nodes:
             self._close(node.level)
@@ -207,6 +223,7 @@ class _Reader:
             parent.add(node, own_name)
             self._open.append(node)
         self._open[-1].has_text = bool(found["value"]) and not found["value"].startswith("#")
+        self._has_sentences |= bool(dashes) and name is None and " " in found["value"]
         self.count += len(nodes)
         return True
 
@@ -221,7 +238,8 @@ class _Reader:
         """Return the outline of the lines. If they are none, return None."""
         self._close(-1)
         nested = sum(child.end - child.first for it in self._documents for child in it.children if child.children)
-        if self.count < FEWEST_NODES or 2 * nested < self._end - self._documents[0].first:
+        is_prose = self._has_long_keys and self._has_sentences
+        if is_prose or self.count < FEWEST_NODES or 2 * nested < self._end - self._documents[0].first:
             return None
         parts: dict[Value, list[Value]] = {}
         return Outline(text, [document.value(parts) for document in self._documents], parts)

@@ -94,6 +94,15 @@ def test_an_outline_has_the_items_and_members_of_yaml() -> None:
     assert [item.first for item in found.parts(items)] == [item.start for item in found.parts(items)]
 
 
+def test_a_key_may_have_several_words() -> None:
+    rooms = {
+        f"Room {row} of the mill": {"Kept by": "a miller", "Opening hours": f"8:00 to {row}", "Tags": ["dry"]}
+        for row in range(9)
+    }
+    found = read(f"The rooms:\n```yaml\n{yaml.safe_dump(rooms, sort_keys=False)}```\n")
+    assert plain(found, found.values[0]) == rooms
+
+
 def test_a_list_begins_with_the_dash_of_its_first_item() -> None:
     text = indented(PODS, 3)
     found = read(text)
@@ -206,6 +215,15 @@ def test_each_document_is_a_value() -> None:
         pytest.param(f"- kind: Pod\n{PODS}", id="members after an item"),
         pytest.param("\n".join(f"key-{row}: {row}" for row in range(20)), id="nothing nested"),
         pytest.param("\n".join(f"INFO: it rained\n  for {row} days" for row in range(20)), id="a log"),
+        pytest.param(
+            "".join(f"10:00:0{row} it rained in:\n  quay: 1\n  pier: 2\n" for row in range(9)), id="a log with values"
+        ),
+        pytest.param("".join(f"Weeks of year {row}:\n\n- it rained\n- it did not\n" for row in range(9)), id="news"),
+        pytest.param(
+            "It rained:\n  It rained in:\n" + "".join(f"   {row}: a\n     at b\n" for row in range(9)), id="stack"
+        ),
+        pytest.param("- a word: it rained\n  for days\n" * 9, id="items with a colon"),
+        pytest.param("".join(f"class Quay{row}:\n    crane: int\n    winch: str\n" for row in range(9)), id="types"),
         pytest.param("a:\n  b:\n    c: 1\n", id="a few keys"),
         pytest.param("".join(f"{' ' * row}k:\n" for row in range(DEEPEST + 9)), id="deep"),
         pytest.param("class Quay:\n    def open(self):\n        try:\n            self.crane()\n" * 4, id="code"),
