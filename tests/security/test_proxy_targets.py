@@ -132,6 +132,21 @@ def test_a_path_that_could_lead_out_is_refused(relayed: tuple[str, RawUpstream, 
     assert upstream.requests == []
 
 
+@pytest.mark.parametrize(
+    ("method", "target"), [(b"CONNECT", b"api.example:443"), (b"GET", b"http://api.example/v1/models")]
+)
+def test_a_client_that_takes_the_proxy_for_a_web_proxy_is_told_so(
+    relayed: tuple[str, RawUpstream, bytes], method: bytes, target: bytes
+) -> None:
+    """The error said to allow the host, with which nothing works either."""
+    url, upstream, _ = relayed
+    upstream.requests.clear()
+    content, closed = exchange(url, get(target, method=method, host=b"api.example"))
+    assert (status(content), closed, upstream.requests) == (400, True, [])
+    assert b"base URL" in content
+    assert b"HTTPS_PROXY" in content
+
+
 @pytest.mark.parametrize("target", SOUND)
 def test_any_other_path_arrives_byte_for_byte(relayed: tuple[str, RawUpstream, bytes], target: bytes) -> None:
     url, upstream, base = relayed

@@ -45,6 +45,11 @@ KNOWN_METHODS = frozenset(("DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", 
 CLIENT_CLOSED, CLIENT_GONE = 499, "client_gone"
 """The status and the code of a request whose client left before it had the complete answer."""
 
+NOT_A_WEB_PROXY = (
+    "the path is not relayed: the request is one to a web proxy. Set the client's base URL to the address of this "
+    "server, and not HTTP_PROXY or HTTPS_PROXY."
+)
+
 
 @dataclass(slots=True)
 class RequestRecord:
@@ -152,11 +157,13 @@ class RequestMiddleware:
             record.code = record.code or INTERNAL_ERROR.code
 
     def _refusal(self, method: str, headers: Headers, scope: Scope) -> Problem | None:
-        """Return the error for a wrong host name, a page of another origin, a wrong token or a refused path.
+        """Return the error for a wrong target, host name or token, a page of another origin or a refused path.
 
         The health endpoint and the files of the page need no token, because they contain nothing from the index.
         """
         path = route_path(scope)
+        if scope["path"][:1] not in ("", "/"):
+            return Problem(400, "invalid_path", NOT_A_WEB_PROXY, headers={"Connection": "close"})
         if self._has_wrong_host(headers):
             return Problem(
                 403, "host_not_allowed", "the name in the Host header is not allowed. Allow it with --allow-host."
