@@ -19,10 +19,27 @@ _GEMINI_OPAQUE = (
 Data and files are parts of the Agent2Agent protocol, whose messages have Gemini's form.
 """
 
+_CALLS = ("functionCall", "function_call", "executableCode", "executable_code")
+_USER_PARTS = ("text", "functionResponse", "function_response", "inlineData", "inline_data", "fileData", "file_data")
+
 
 def is_gemini(message: Any) -> bool:
     """Return True if a message has parts instead of a content."""
     return isinstance(get_field(message, "parts"), list | tuple)
+
+
+def is_gemini_without_role(message: Any) -> bool:
+    """Return True for one of Gemini's contents without a role. The API takes it for one of the user."""
+    parts = items(get_field(message, "parts"))
+    has_type = get_field(message, "type") is not None
+    return not has_type and any(first_value(part, *_CALLS, *_USER_PARTS) is not None for part in parts)
+
+
+def read_gemini_without_role(message: Any, index: int) -> MessageContent:
+    """Return the content of one of Gemini's contents without a role. Calls and code are those of the model."""
+    parts = items(get_field(message, "parts"))
+    has_calls = any(first_value(part, *_CALLS) is not None for part in parts)
+    return read_gemini(message, index, "assistant" if has_calls else "user")
 
 
 def read_gemini(message: Any, index: int, role: str) -> MessageContent:

@@ -25,7 +25,12 @@ from context_agent.pruning.formats.cohere import is_cohere_entry, read_cohere
 from context_agent.pruning.formats.copilot_cli import is_copilot_cli, read_copilot_cli
 from context_agent.pruning.formats.cursor_cli import is_cursor_event, read_cursor_event
 from context_agent.pruning.formats.fields import get_field, items, text_field
-from context_agent.pruning.formats.gemini import is_gemini, read_gemini
+from context_agent.pruning.formats.gemini import (
+    is_gemini,
+    is_gemini_without_role,
+    read_gemini,
+    read_gemini_without_role,
+)
 from context_agent.pruning.formats.gemini_cli import is_gemini_cli, read_gemini_cli
 from context_agent.pruning.formats.gemini_live import is_gemini_live, read_gemini_live
 from context_agent.pruning.formats.goose import is_goose, read_goose
@@ -82,6 +87,7 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_cursor_event, read_cursor_event),
     (is_claude_ai, read_claude_ai),
     (is_zed, read_zed),
+    (is_gemini_without_role, read_gemini_without_role),
 )
 """The formats whose messages have no role of their own."""
 _BY_TYPE: dict[str, Callable[[Any, int], MessageContent]] = {

@@ -66,6 +66,15 @@ def test_an_event_of_google_adk_without_a_content_is_no_message(as_object: bool)
     assert (pruned.report.kind, pruned.report.outcome, pruned.report.warnings) == ("gemini", "pruned", ())
 
 
+def test_contents_of_gemini_may_have_no_role() -> None:
+    """The API takes them for contents of the user. The whole conversation was passed through."""
+    messages = rendered("gemini", LONG)
+    bare = [{"parts": it["parts"]} if it["role"] == "user" else it for it in messages]
+    assert pruner().prune(bare).report == pruner().prune(messages).report
+    assert read_content({"parts": [{"functionCall": {"name": "a"}}]}, 0).role == "assistant"
+    assert read_content({"parts": [{"name": "a"}, 7]}, 0).role == ""
+
+
 def test_a_message_inside_an_object_without_a_type_is_pruned() -> None:
     """Continue and Strands save messages so, and OpenInference's traces have them."""
     for rows in (
