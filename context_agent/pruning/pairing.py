@@ -98,6 +98,7 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
     """
     calls: list[_OpenCall] = []
     by_id: dict[str, list[deque[_OpenCall]]] = {}
+    ids = frozenset(call.id for content in contents for call in content.calls)
     latest = _LatestTurn(0)
     faults: list[str] = []
     paired_contents: list[MessageContent] = []
@@ -115,7 +116,7 @@ def paired(contents: Sequence[MessageContent], last_turn: int, origins: Sequence
         for number, answer in enumerate(content.answers):
             if writes_calls and not answer.id and latest.turn != turn:
                 asked_by_answer[number] = waiting.pop(0) if waiting else ""
-            elif (call := _answered(answer, origins[index], by_id, latest, faults)) is not None:
+            elif (call := _answered(answer, origins[index], by_id, latest, ids=ids, faults=faults)) is not None:
                 asked_by_answer[number] = call.asked
         if OWN_RESULT in content.result_owner and not is_agent:
             count = content.result_owner.count(OWN_RESULT)
@@ -160,12 +161,18 @@ def _without_waiting(contents: Sequence[MessageContent], calls: Sequence[_OpenCa
 
 
 def _answered(
-    answer: Call, index: int, by_id: dict[str, list[deque[_OpenCall]]], latest: _LatestTurn, faults: list[str]
+    answer: Call,
+    index: int,
+    by_id: dict[str, list[deque[_OpenCall]]],
+    latest: _LatestTurn,
+    *,
+    ids: frozenset[str],
+    faults: list[str],
 ) -> Call | None:
     """Find the call that a result answers, and mark it as answered.
 
     Return it if the model sees the result. The result of a program's call goes to the program, which would compute with
-    a stub.
+    a stub. `ids` are those of all calls of the conversation.
     """
     # If several calls have the same id, those of the latest turn come first, in their order.
     turns = by_id.get(answer.id)
@@ -176,7 +183,10 @@ def _answered(
         match = latest.fitting(answer)
     if match is None:
         what = "a result without a call:" if turns is None else "a second result of the call"
-        faults.append(f"message {index} has {what} {answer.id or answer.name!r}; it stays as it is")
+        remedy = ""
+        if turns is None and answer.id and answer.id in ids:
+            what, remedy = "a result before its call:", ". Pass the messages with the oldest first."
+        faults.append(f"message {index} has {what} {answer.id or answer.name!r}; it stays as it is{remedy}")
         return None
     match.answered = True
     return None if match.call.is_of_program else match.call

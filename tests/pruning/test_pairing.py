@@ -112,6 +112,14 @@ def test_messages_of_the_agent_in_a_row_are_one_turn() -> None:
     assert questions(*(calling(call) for call in calls), answering(Call(), Call())) == [call.asked for call in calls]
 
 
+def test_a_result_before_its_call_says_that_the_messages_are_in_the_wrong_order() -> None:
+    assert faults(answering(Call("b")), answering(Call("a"), Call("x")), calling(*ids("a", "b")), last_turn=0) == (
+        "message 0 has a result before its call: 'b'; it stays as it is. Pass the messages with the oldest first.",
+        "message 10 has a result before its call: 'a'; it stays as it is. Pass the messages with the oldest first.",
+        "message 10 has a result without a call: 'x'; it stays as it is",
+    )
+
+
 def test_a_call_is_answered_once() -> None:
     assert faults(calling(*ids("a")), answering(Call("a")), answering(Call("a"))) == (
         "message 20 has a second result of the call 'a'; it stays as it is",
