@@ -108,6 +108,10 @@ _OWN_FORM = (
     '[{"role": "user", "content": "…"}, …].'
 )
 _OWN_SESSION = "Pass the session that the agent itself saves, or a request that the agent sends to its model."
+_HISTORY_OF_AIDER = (
+    "is the history of Aider, which is Markdown without the messages to the model. To see what pruning removes, run "
+    "Aider with `ctx1 wrap aider`."
+)
 
 
 def _is_agent_client_update(first: dict[str, Any]) -> bool:
@@ -199,7 +203,10 @@ def _value(file: Path, text: str) -> Any:
     try:
         return parse_json(text)
     except ValueError as error:
-        raise DataError(f"{_name(file)} is not valid JSON ({error}). {SUPPORTED}") from error
+        if text.startswith("# aider chat started at"):
+            raise DataError(f"{_name(file)} {_HISTORY_OF_AIDER}") from error
+        several = "The file has several values. Join them into a list with `jq -s .`. " if "Extra" in str(error) else ""
+        raise DataError(f"{_name(file)} is not valid JSON ({error}). {several}{SUPPORTED}") from error
 
 
 def _read(file: Path) -> str:

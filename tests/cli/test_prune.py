@@ -207,6 +207,8 @@ def test_the_task_and_the_prices_count(inside, conversation):
         ("{", "broken.json is not valid JSON", 1),
         ("[" * 100_000, "broken.json is not valid JSON", 1),
         ("User: hi", "is not valid JSON (Expecting value: line 1 column 1 (char 0)). Pass JSON with a list of", 1),
+        ('{\n"role": "user"}\n{\n"role": "tool"}', "Join them into a list with `jq -s .`", 1),
+        ("\n# aider chat started at 2026-01-01 10:00:00\n\n#### hi", "run Aider with `ctx1 wrap aider`", 1),
         ('{"a": []}', "contains no conversation. Pass JSON with a list of messages", 1),
         ('"text"', "contains no conversation", 1),
         ('{"messages": 3}', "contains no conversation", 1),
