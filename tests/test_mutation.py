@@ -119,7 +119,6 @@ def test_it_wants_tests_that_pass(shop: Path) -> None:
 
 FORKS = """
 import time
-import forks
 from forks import in_fork
 
 def endless():
@@ -135,10 +134,9 @@ def polling():
         time.sleep(0.01)
 
 print(in_fork(waiting, seconds=0.5))
-forks.MOST_IDLE_SECONDS = 0.2
-for work, seconds in ((endless, 0.5), (polling, 0.02), (lambda: time.sleep(600), 60)):
+for work in (endless, polling, lambda: time.sleep(600)):
     try:
-        print(in_fork(work, seconds))
+        print(in_fork(work, 0.5, waiting=0.2))
     except TimeoutError as error:
         print(error)
 """

@@ -25,6 +25,8 @@ TIMES_LONGER = 5.0
 
 All are seconds of processor time, so a busy machine makes no mutant look endless.
 """
+BASE_WAITING = 30.0
+"""How many seconds a trial may wait for something else, plus `TIMES_LONGER` times as long as its tests wait."""
 
 
 class Outcome(Enum):
@@ -78,6 +80,8 @@ class _Baseline:
 
     seconds: dict[str, float]
     """The processor time of each test."""
+    waiting: dict[str, float]
+    """How much longer each test took on a clock."""
     failed: list[str]
     reached: dict[int, list[str]]
     """For each line of the module, the tests that run it."""
@@ -135,13 +139,15 @@ class _Trials(_Reports):
         measured = _coverage_of(self._path)
         measured.start()
         seconds: dict[str, float] = {}
+        waiting: dict[str, float] = {}
         for item, following in zip(items, [*items[1:], None], strict=True):
             measured.switch_context(item.nodeid)
-            started = time.process_time()
+            started, clock = time.process_time(), time.monotonic()
             item.ihook.pytest_runtest_protocol(item=item, nextitem=following)
             seconds[item.nodeid] = time.process_time() - started
+            waiting[item.nodeid] = max(0.0, time.monotonic() - clock - seconds[item.nodeid])
         measured.stop()
-        return _Baseline(seconds, self.failed, measured.get_data().contexts_by_lineno(str(self._path)))
+        return _Baseline(seconds, waiting, self.failed, measured.get_data().contexts_by_lineno(str(self._path)))
 
     def _try_in_place(
         self, mutant: Mutant, module: ImportedModule, items: Sequence[pytest.Item], baseline: _Baseline
@@ -178,8 +184,9 @@ class _Trials(_Reports):
 
     def _outcome(self, first_failure: Callable[[], str], chosen: Sequence[pytest.Item], baseline: _Baseline) -> Outcome:
         limit = BASE_SECONDS + TIMES_LONGER * sum(baseline.seconds[item.nodeid] for item in chosen)
+        waiting = BASE_WAITING + TIMES_LONGER * sum(baseline.waiting[item.nodeid] for item in chosen)
         try:
-            failed = in_fork(first_failure, limit)
+            failed = in_fork(first_failure, limit, waiting)
         except TimeoutError:
             return Outcome.TIMED_OUT
         if failed == "":
