@@ -57,7 +57,9 @@ IMPORTED = {
         "context_agent.train.reinforcement",
         "context_agent.train.experimental.async_rollouts.rollout_process",
         "context_agent.train.rl.row_trainer",
+        "tests.support.warm",
         "transformers.cli.transformers",
+        "transformers.models.gpt_oss.modeling_gpt_oss",
     ],
     TESTS: [
         "anthropic",
@@ -72,7 +74,6 @@ IMPORTED = {
         "openai",
         "openpyxl",
         "selenium.webdriver.chromium.webdriver",
-        "tests.support.warm",
     ],
 }
 """What each server imports. `programs` leaves out onnxruntime, which starts a thread: a fork would lose it.
