@@ -23,6 +23,7 @@ import pytest
 from context_agent import SearchAgent
 from context_agent._support.http_body import LIMIT_VARIABLE
 from context_agent._support.http_client import BASE_URL, Endpoint, Events, Refusal
+from context_agent._support.processes import environment
 from context_agent.errors import ConfigError, ContextAgentError, EmbedderError, PolicyError, RerankerError, ServerError
 from context_agent.harness.trajectory_file import read
 from context_agent.policies.chat import ChatPolicy
@@ -226,8 +227,13 @@ def call_reranker(url: str) -> object:
 
 
 CALLS = {"chat": call_chat, "embedder": call_embedder, "reranker": call_reranker}
+LIMIT_MB = 4
+"""The limit that the calls get, so that they read a quarter of the default one."""
+MEGABYTES = 20 * LIMIT_MB
+"""What a call may take: the response as bytes and as text, and eight times the limit for what is decoded."""
 GIGABYTE = 1 << 30
 PIECE = 1 << 20
+WITHIN_LIMIT = (LIMIT_MB << 20) - PIECE
 
 
 def error_of(kind: str, url: str) -> str:
@@ -239,8 +245,9 @@ def error_of(kind: str, url: str) -> str:
 
 
 def measure(kind: str, url: str) -> tuple[int, str]:
-    """Megabytes that one call takes above the process at rest, and its error."""
-    outcome = bounded(error_of, kind, url, seconds=300)
+    """Megabytes that one call takes above the process at rest, with a limit of `LIMIT_MB`, and its error."""
+    with environment({LIMIT_VARIABLE: str(LIMIT_MB)}):
+        outcome = bounded(error_of, kind, url, seconds=300)
     assert outcome.error is None, repr(outcome.error)
     return outcome.memory >> 20, outcome.value
 
@@ -292,12 +299,12 @@ BODIES = {
     "gzip": lambda: Response(bomb(), headers=GZIP),
     "gzip in an error": lambda: Response(bomb(), 400, headers=GZIP),
     "gzip in a stream": lambda: Response(bomb(), headers={**STREAM, **GZIP}),
-    "many values": lambda: Response(repeat_bytes(b"{},", 15 << 20, start=b"[")),
-    "many events": lambda: Response(repeat_bytes(b"data:{}\n", 15 << 20), headers=STREAM),
-    "many names": lambda: Response(b"{" + b",".join(b'"%d":0' % i for i in range(1_300_000)) + b"}"),
-    "many strings": lambda: Response(b"[" + b",".join(b'"%d"' % i for i in range(1_500_000)) + b"]"),
-    "many numbers": lambda: Response(b"[" + b",".join(b"%d.5" % i for i in range(1_500_000)) + b"]"),
-    "wide text": lambda: Response(says_once("😀" + "a" * (15 << 20))),
+    "many values": lambda: Response(repeat_bytes(b"{},", WITHIN_LIMIT, start=b"[")),
+    "many events": lambda: Response(repeat_bytes(b"data:{}\n", WITHIN_LIMIT), headers=STREAM),
+    "many names": lambda: Response(b"{" + b",".join(b'"%d":0' % i for i in range(WITHIN_LIMIT // 12)) + b"}"),
+    "many strings": lambda: Response(b"[" + b",".join(b'"%d"' % i for i in range(WITHIN_LIMIT // 10)) + b"]"),
+    "many numbers": lambda: Response(b"[" + b",".join(b"%d.5" % i for i in range(WITHIN_LIMIT // 10)) + b"]"),
+    "wide text": lambda: Response(says_once("😀" + "a" * WITHIN_LIMIT)),
 }
 
 
@@ -306,7 +313,7 @@ BODIES = {
 def test_a_response_of_a_gigabyte_takes_bounded_memory(body: str) -> None:
     with http_server(lambda _: BODIES[body]()) as server:
         megabytes, message = measure("chat", server.url())
-    assert megabytes <= 300, message
+    assert megabytes <= MEGABYTES, message
     if body.startswith(("400", "500")):
         assert f"HTTP {body}" in message
     elif not body.startswith(("gzip in an error", "wide", "many")):
@@ -319,7 +326,7 @@ def test_a_response_of_a_gigabyte_takes_bounded_memory(body: str) -> None:
 def test_embedders_and_rerankers_have_the_same_bound(kind: str, body: str) -> None:
     with http_server(lambda _: BODIES[body]()) as server:
         megabytes, message = measure(kind, server.url())
-    assert megabytes <= 300, message
+    assert megabytes <= MEGABYTES, message
     assert "failed" in message
 
 
