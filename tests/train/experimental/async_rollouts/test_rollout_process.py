@@ -6,8 +6,7 @@ import asyncio
 import json
 import os
 import signal
-import subprocess
-import sys
+import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
 from multiprocessing.context import ForkServerContext
@@ -40,6 +39,8 @@ from context_agent.train.experimental.async_rollouts.rollout_process import Roll
 from context_agent.train.models import load_model  # noqa: E402
 from context_agent.train.rl.rollouts import EpisodeResult, RolloutRequest  # noqa: E402
 from context_agent.train.toy.environment import make_environment  # noqa: E402
+from tests.support.fork_servers import MODELS  # noqa: E402
+from tests.support.forked_programs import PATIENCE, ForkedProgram, run_path  # noqa: E402
 
 
 @pytest.fixture(scope="module")
@@ -217,9 +218,10 @@ def test_an_answer_that_cannot_be_sent_is_an_error() -> None:
 
 
 TRAINER = """
-import asyncio, os, signal, sys
+import asyncio, multiprocessing, os, signal, sys, tempfile
 from context_agent.train import run_file
 from context_agent.train.models import load_model
+from context_agent.train.experimental.async_rollouts import rollout_process
 from context_agent.train.experimental.async_rollouts.rollout_process import RolloutProcess
 from context_agent.train.experimental.async_rollouts.pausable_engine import RunningEpisode
 from context_agent.train.rl.rollouts import RolloutRequest
@@ -230,10 +232,12 @@ async def dies(player, ask):
     player.resume()
     playing = asyncio.create_task(player.play(ask, RunningEpisode()))
     await asyncio.sleep(0.5)
-    print(playing.done(), flush=True)
+    print(playing.done(), player._child.process.pid, *os.listdir(tempfile.tempdir), flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
 
 if __name__ == "__main__":
+    tempfile.tempdir = sys.argv[2]
+    rollout_process.get_context = lambda _: multiprocessing.get_context("forkserver")
     run = run_file.read_run(sys.argv[1])
     world = make_environment(run.data.world)
     player = RolloutProcess(run)
@@ -247,11 +251,14 @@ def test_it_ends_with_its_trainer_even_where_that_died_with_the_lock(run: RunCon
     program.write_text(TRAINER)
     lines = [f"{key} = {json.dumps(value)}" for key, value in flat_settings(run.plain()) if value is not None]
     file.write_text("\n".join(lines))
-    # Both processes write to this standard output, so it ends only when both have ended.
-    command = [sys.executable, str(program), str(file)]
     (temporary := tmp_path / "temporary").mkdir()
-    variables = os.environ | {"TMPDIR": str(temporary)}
-    completed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, env=variables)
+    completed = ForkedProgram(run_path, str(program), (str(file), str(temporary)), MODELS).completed()
     assert completed.returncode == -signal.SIGKILL, completed.stderr
-    assert completed.stdout == "False\n", "the batch waits for the lock"
-    assert not [*temporary.glob("ctx1-weights-*")], "nobody else deletes the weights of a trainer that was killed"
+    played, sampler, weights = completed.stdout.split()
+    assert played == "False", "the batch waits for the lock"
+    deadline = time.monotonic() + PATIENCE
+    while Path("/proc", sampler).exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert weights.startswith("ctx1-weights-")
+    assert not [*temporary.iterdir()], "nobody else deletes the weights of a trainer that was killed"
