@@ -71,6 +71,8 @@ IMPORTED = {
         "hypothesis",
         "langchain_chroma",
         "llama_index.core",
+        "matplotlib.backends.backend_svg",
+        "matplotlib.figure",
         "openai",
         "openpyxl",
         "selenium.webdriver.chromium.webdriver",

@@ -14,9 +14,9 @@ LEAST_SECONDS = 0.02
 """What is faster counts as this, so that noise on a busy machine is not mistaken for growth."""
 MOST_GROWTH = 9
 """Between 4, where four times the input takes four times as long, and 16, where it is quadratic."""
-REPEATS = 3
+REPEATS = 2
 ATTEMPTS = 3
-LONG_SECONDS = 0.25
+LONG_SECONDS = 0.1
 """What takes longer is measured well enough by one run."""
 
 

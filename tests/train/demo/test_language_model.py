@@ -30,7 +30,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         "rollouts": {"steps": 1, "groups": 16, "rollouts": 2, "demonstrations": 1, "substeps": 1},
         "engine.max_tokens": 8,
     }
-    quick = {"material": {"tasks": 30, "entities": 50}, "sft": sft, "rl": {**rl, "evaluation.every": 0}}
+    quick = {"material": {"tasks": 16, "entities": 50}, "sft": sft, "rl": {**rl, "evaluation.every": 0}}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "QUICK", {"smollm2": quick})
         yield
@@ -50,7 +50,7 @@ def test_a_language_model_learns_is_measured_and_resumes(tmp_path: Path, capsys:
     assert {"lessons", "demonstrations", "rewards", "asking before", "asking after"} < set(report["seconds"])
     assert 0 < report["one_shot"]["mean"] <= 1
     lesson_counts = [len(list((tmp_path / "lessons" / name / "kept").glob("*.jsonl"))) for name in ("2048", "1024")]
-    assert all(0 < count <= 30 for count in lesson_counts)
+    assert all(0 < count <= 16 for count in lesson_counts)
     assert (tmp_path / "rl" / "final" / "adapter_model.safetensors").is_file()
     assert len(load_scores(tmp_path / "evaluations" / "after-greedy.jsonl") or []) == 2
     page = (tmp_path / "report.html").read_text()
