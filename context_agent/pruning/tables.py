@@ -122,8 +122,7 @@ def tables(text: str, start: int, end: int) -> Iterator[Table]:
         if found is not None:
             position = max(position, found.rows[-1][1])
             title = text.rfind("\n", first, max(first, found.start - 1)) + 1 or first
-            has_title = 0 < found.start - title <= LONGEST_TITLE
-            yield replace(found, first=title) if has_title else found
+            yield replace(found, first=title) if found.start - title <= LONGEST_TITLE else found
 
 
 def _lines(text: str, start: int, end: int) -> list[tuple[int, int]]:
@@ -314,4 +313,4 @@ def _are_names(cells: list[str], *, single: bool) -> bool:
 
 def _is_name(cell: str) -> bool:
     """Return True if a header cell looks like the name of a column."""
-    return 0 < len(cell) <= LONGEST_HEADER and any(map(str.isalpha, cell)) and not _CODE_MARK.search(cell)
+    return len(cell) <= LONGEST_HEADER and any(map(str.isalpha, cell)) and not _CODE_MARK.search(cell)

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from context_agent.pruning.tables import LONGEST_HEADER, LONGEST_TITLE, MOST_TRUNCATIONS, inherited_cells, tables
+from context_agent.pruning.tables import LONGEST_HEADER, LONGEST_TITLE, inherited_cells, tables
 
 LEFT_OUT = "... 3 rows omitted"
 
 
 def found(text: str) -> list[tuple[str, str, str, list[str]]]:
     """Return the form, the title, the names of the columns and the rows of each table."""
+    assert all(it.first <= it.start and it.cells for it in tables(text, 0, len(text)))
     return [
         (it.form, text[it.first : it.start], it.labels, [text[first:last] for first, last in it.rows])
         for it in tables(text, 0, len(text))
@@ -59,11 +60,12 @@ def test_the_short_line_above_a_header_is_the_title(form: str) -> None:
     table = "\n".join([header, *rows(4)])
     for length, is_title in ((1, True), (LONGEST_TITLE - 1, True), (LONGEST_TITLE, False)):
         title = "x" * length
-        assert [title for _, title, *_ in found(f"{title}\n{table}")] == [f"{title}\n" if is_title else ""]
+        text = f"{'It rained. ' * 20}\n\n{title}\n{table}"
+        assert [title for _, title, *_ in found(text)] == [f"{title}\n" if is_title else ""]
 
 
 def test_the_nearest_of_several_lines_is_the_title_of_a_table_with_bars() -> None:
-    assert [title for _, title, *_ in found(f"It rained.\nQuays:\n{bars(*bar_rows(3))}")] == ["Quays:\n"]
+    assert [title for _, title, *_ in found(f"It rained.\nThen.\nQuays:\n{bars(*bar_rows(3))}")] == ["Quays:\n"]
 
 
 @pytest.mark.parametrize("form", ["cell", "row"])
@@ -74,8 +76,8 @@ def test_a_few_short_lines_may_say_that_rows_are_missing(form: str) -> None:
     def read(*marks: str) -> list[str]:
         return rows_of("\n".join([header, *before, *marks, *after]))
 
-    assert read(*[LEFT_OUT] * MOST_TRUNCATIONS) == [*before, *after]
-    assert read(*[LEFT_OUT] * (MOST_TRUNCATIONS + 1)) == before
+    assert read(*[LEFT_OUT] * 5) == [*before, *after]
+    assert read(*[LEFT_OUT] * 6) == before
     assert read(LEFT_OUT.ljust(LONGEST_TITLE, ".")) == [*before, *after]
     assert read(LEFT_OUT.ljust(LONGEST_TITLE + 1, ".")) == before
     assert read("It rained.") == before
@@ -107,6 +109,17 @@ BOX = """\
             2,
             "|",
             id="left",
+        ),
+        pytest.param(
+            "name | port\n---|---\n| a | 1\n| b | 2\n| c | 3",
+            "name port",
+            "| a | 1,| b | 2,| c | 3",
+            2,
+            "",
+            id="a header without bars",
+        ),
+        pytest.param(
+            bars("a | 1", "| b | 2", "| c | 3"), "name port", "a | 1,| b | 2,| c | 3", 2, "", id="a row without bars"
         ),
         pytest.param(BOX, "name port", "│ a    │ 1    │,│ b    │ 2    │,│ c    │ 3    │", 2, "│", id="box"),
         pytest.param(
@@ -173,6 +186,22 @@ def test_the_rows_of_a_table_with_bars_end_at_a_separator_except_in_a_grid(lines
     [
         pytest.param(["Quays", "-----  ----", "a      1", "b      2", "c      3"], "Quays", 3, id="one name"),
         pytest.param(["Quays  Port", "-----  ----", "a      1", "b      2", "c      3"], "Quays Port", 3, id="a rule"),
+        pytest.param(["-----  ----", "A  B  C", "a  b  c", "a  b  c", "a  b  c"], "A B C", 3, id="a rule above names"),
+        pytest.param(["It.", "Quay  Port", "----  ----", "a  1", "b  2", "c  3"], "Quay Port", 3, id="a line above it"),
+        pytest.param(
+            ["It.", "So.", "Quay  Port", "----  ----", "a  1", "b  2", "c  3"], "Quay Port", 3, id="two lines"
+        ),
+        pytest.param(["Ab  Bc  Cd", *["a   b   1"] * 50, "a   b   x"], "Ab Bc Cd", 51, id="fifty rows are read"),
+        pytest.param(["Ab  Bc  Cd", *["a   b   1"] * 49, "a   b   x"], "", 0, id="the fiftieth row is read"),
+        pytest.param(["Ab  Bc  Cd".ljust(498) + "Ef", *["a   b   1"] * 3], "Ab Bc Cd Ef", 3, id="a wide header"),
+        pytest.param(["Ab  Bc  Cd".ljust(499) + "Ef", *["a   b   1"] * 3], "", 0, id="a header that is too wide"),
+        pytest.param(
+            ["Ab  Bc  Cd", "a   b   1", "a   b   123456", "a   b   12"], "Ab Bc Cd", 3, id="rows of other lengths"
+        ),
+        pytest.param(
+            ["Ab  Bc  Cd", "aa  bb  11", "aa  bb  11", "aa  bb  11"], "Ab Bc Cd", 3, id="cells as wide as names"
+        ),
+        pytest.param(["A  Bc  Cd", "a  b   1", "a  b   1", "a  b   1"], "A Bc Cd", 3, id="a name of one letter"),
         pytest.param(["Quays  Port", "-----  ----", "a      1", "b      2"], "", 0, id="a rule above two rows"),
         pytest.param(["1  2", "-----  ----", "a      1", "b      2", "c      3"], "", 0, id="numbers above a rule"),
         pytest.param(["-----  ----", "a      1", "b      2", "c      3"], "", 0, id="a rule above all"),
@@ -233,6 +262,19 @@ def test_a_table_with_aligned_columns(lines: list[str], names: str, rows: int) -
         pytest.param(["a,b", "1, 2", "3, 4", "5, 6"], "", 0, id="most cells after spaces"),
         pytest.param(["a,b", "1,2", "3,4", "5,6", "x", "x", "x", "x"], "a b", 3, id="half of the lines are rows"),
         pytest.param(["a,b", "1,2", "3,4", "5,6", "x", "x", "x", "x", "x"], "", 0, id="fewer lines are rows"),
+        pytest.param(["a,b", "1,2", "3,4", "5,6", "x", "x", "x", "x", ""], "a b", 3, id="a line break at the end"),
+        pytest.param(["a,b,c", "1, 2,3", "1, 2,3", "1, 2,3"], "a b c", 3, id="some cells after spaces"),
+        pytest.param(["a,b", '5" pipe,1', "2,3", "4,5"], "a b", 3, id="a mark of inches"),
+        pytest.param(["a,b", "1,2", "3,4", '5,"6', "", '7"'], "a b", 3, id="a cell that ends the text"),
+        pytest.param(
+            ["2026-03-02 10:00:00 INFO x,y", "a,b", "1,2", "3,4", '5,"6', "", '7"'],
+            "a b",
+            3,
+            id="below an entry of a log",
+        ),
+        pytest.param(
+            ["a,b", "1,2", "3,4", '5,"6', "", "c,d", "1,2", "3,4", "5,6", "", '7"'], "a b", 3, id="a table in a cell"
+        ),
         pytest.param(["It rained.", "a,b", "1,2", "3,4", "5,6"], "a b", 3, id="a line above"),
         pytest.param(["It rained.", "Then.", "a,b", "1,2", "3,4", "5,6"], "", 0, id="two lines above"),
         pytest.param(["a,b;c", "1,2;3", "1,2;3", "1,2;3"], "a,b c", 3, id="commas in names"),
@@ -249,6 +291,13 @@ def test_a_table_with_delimiters(lines: list[str], names: str, rows: int) -> Non
     assert [(said, len(spans)) for _, _, said, spans in tables_found] == ([(names, rows)] if rows else [])
 
 
+def test_a_row_has_all_lines_of_its_cells() -> None:
+    table = 'a,b\n1,"2\n\n3"\n3,4\n5,6'
+    rows = ['1,"2\n\n3"', "3,4", "5,6"]
+    assert rows_of(f"{table}\n\nIt rained.") == rows
+    assert rows_of(f"It rained, again.\n\nIt, and\nsnow, fell.\n\n{table}\n\n{table}") == [*rows, *rows]
+
+
 def test_several_tables_of_a_text() -> None:
     text = "\n\n".join(["It rained.", "a,b\n1,2\n3,4\n5,6", bars(*bar_rows(3)), "c\td\n1\t2\n3\t4\n5\t6\n"])
     assert [names for _, _, names, _ in found(text)] == ["a b", "name port", "c d"]
@@ -260,6 +309,8 @@ def test_several_tables_of_a_text() -> None:
     ("text", "inherited"),
     [
         pytest.param("a,b,c\nx,1,2\n,3,4\n,,5\ny,,6\n,7,8", ["", "x", "x 3", "", "y"], id="cell"),
+        pytest.param("a,b\nx,1\n,\n,2", ["", "", ""], id="an empty row ends a group"),
+        pytest.param("a | b\n---|---\nx | 1\n | 2\n | 3", ["", "x", "x"], id="row without outer bars"),
         pytest.param("a;b\nx;1\n;2\n;3", ["", "x", "x"], id="semicolons"),
         pytest.param(bars("| x | 1 |", "| | 2 |", "| y | 3 |", "| | |"), ["", "x", "", ""], id="row"),
         pytest.param("AB    CD  EF\nx y   1   2\n      3   4\nz     5   6", ["", "x y", ""], id="text"),
