@@ -183,9 +183,10 @@ class _Printer:
         """Print the arguments of a request or a macro."""
         words = [(found[1] or "").replace('""', '"') or found[2] or "" for found in _ARGUMENT.finditer(rest)]
         if name == "Nm":
-            if words and len(words[0]) <= LONGEST_PROGRAM:
+            if not words or words[0] in _CLOSING:
+                words = [self._program, *words]
+            elif len(words[0]) <= LONGEST_PROGRAM:
                 self._program = self._program or words[0]
-            words = words or [self._program]
         if name in _BREAKS or name in _HEADINGS:
             is_verbatim = True if name in _VERBATIM else False if name in _FILLED or name in _HEADINGS else None
             self.begin_paragraph(verbatim=is_verbatim)
@@ -217,11 +218,16 @@ def _inline(words: Sequence[str], *, tight: bool = False) -> str:
     """Return the words of a line of `mdoc`, in which macros may follow each other, with or without spaces."""
     printed: list[str] = []
     closers: list[str] = []
-    flag, joined = False, tight
-    rest = iter(words)
+    dashes, joined = "", tight
+    is_flag = False
+    end = len(words)
+    while end > 1 and words[end - 1] in _CLOSING:
+        end -= 1
+    rest = iter(words[:end])
     for word in rest:
-        if word == "Fl":
-            flag = True
+        follows_flag, is_flag = is_flag, word == "Fl"
+        if is_flag:
+            dashes = f"{dashes}-" if follows_flag else "-"
             continue
         text = word
         if word in _WRAPPERS and len(closers) < MOST_NESTED:
@@ -238,16 +244,16 @@ def _inline(words: Sequence[str], *, tight: bool = False) -> str:
         elif word in _NAMES:
             text = _NAMES[word]
         elif word in _SILENT:
-            flag = False
+            dashes = ""
             continue
         elif word in {"Xr", "Fn"}:
             text = next(rest, "")
             text += f"({next(rest, '')})" if word == "Xr" else "()"
-        elif flag and word not in _CLOSING and word != "|":
-            text = f"-{word}"
+        elif word not in _CLOSING and word != "|":
+            text = f"{dashes}{word}"
         printed.append(text if joined or not printed or word in _CLOSING else f" {text}")
         joined = tight
-    return "".join([*printed, *reversed(closers)])
+    return "".join([*printed, *reversed(closers), *words[end:]])  # punctuation follows a closing bracket
 
 
 def _plain(text: str) -> str:

@@ -98,6 +98,10 @@ see
 .It Fl a | Fl -all
 All gates
 .Pq not the sluice .
+Like
+.Fl Fl every Ar name ,
+of
+.Nm .
 .It Fl L Xo
 .Sm off
 .Oo Ar address : Oc
@@ -128,7 +132,7 @@ gate [-av] [-w width] [user@]host
 gate opens the gate of /etc/weir, see weir(8).
 
 -a | --all
-All gates (not the sluice.)
+All gates (not the sluice). Like --every name, of gate.
 
 -L [address:]port:host
 Forwards to user@host. Once.
