@@ -302,9 +302,9 @@ def _parsed(bounded: _RowLines, table: _csv.Reader) -> Iterator[list[str]]:
 
 
 def _title(rows: Iterable[list[str]]) -> str:
-    """Return the words above a header on one line."""
-    cells = (cell for row in rows for cell in row if cell.strip())
-    return one_line(storable(", ".join(map(str.strip, cells))))[:LONGEST_TABLE_TITLE]
+    """Return the words above a header on one line, without the marks of comments."""
+    cells = (words for row in rows for cell in row if (words := cell.strip().lstrip("#").strip()))
+    return one_line(storable(", ".join(cells)))[:LONGEST_TABLE_TITLE]
 
 
 def _from_table(
@@ -387,14 +387,17 @@ def _header(table: _csv.Reader) -> list[str]:
 
 
 def _column_names(header: Iterable[str]) -> list[str]:
-    """Return the header's names, which all differ. An empty or repeated name gets a number, by default the column's."""
+    """Return the header's names, which all differ. An empty or repeated name gets a number, by default the column's.
+
+    The first name is without the mark of a comment, which some programs write before a header.
+    """
     header = list(islice(header, MOST_COLUMNS + 1))
     if len(header) > MOST_COLUMNS:
         raise DataError(f"the header names more than {MOST_COLUMNS:,} columns. Check the delimiter.")
     taken, free = {cell.strip() for cell in header}, count(len(header) + 1)
     names: dict[str, None] = {}
     for number, cell in enumerate(header, 1):
-        name = cell.strip()
+        name = cell.strip().lstrip("#" if number == 1 else "").strip()
         if not name or name in names:
             base = name or "column"
             name = f"{base}_{number}"

@@ -225,9 +225,12 @@ class _Lines:
                 self._parts -= event.name in _ENTRIES and self._row is None
                 if not self._inline.pop():
                     self._end_line(event.name)
-                    self._end(event.name)
                     start, title = self._part
-                    if event.name in _ENTRIES and not self._parts and title:
+                    is_section = event.name in _ENTRIES and not self._parts and bool(title)
+                    if is_section:
+                        self._elements[-1].name = ""  # its chunks have the title
+                    self._end(event.name)
+                    if is_section:
                         self.sections.append(Section(start, self._size - 1, one_line(storable(title))))
 
     def _begin(self, event: Event) -> None:

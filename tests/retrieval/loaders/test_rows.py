@@ -111,6 +111,14 @@ def test_a_row_without_the_named_id_gets_a_digest_and_a_notice() -> None:
     assert "'key'" in reason
 
 
+def test_the_marks_of_comments_are_no_part_of_the_names_of_a_table(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("# Mills, in all\n# by Ann\nmill,year,town\nOsterby,1901,Sarn\nNorth,1902,Brasko\n")
+    (tmp_path / "b.tsv").write_text("#mill\tyear\nOsterby\t1901\n")
+    assert [(document.title, document.text.split("\n")[0]) for document in load(tmp_path)] == [
+        ("Mills, in all, by Ann", "mill: Osterby"), ("Mills, in all, by Ann", "mill: North"), ("", "mill: Osterby"),
+    ]  # fmt: skip
+
+
 PAGE = "<p>The <b>gate</b> opens.</p><p>At dawn.</p>"
 
 

@@ -128,6 +128,11 @@ def test_entries_of_a_file_are_sections_with_their_own_titles(
     assert {part.title: document.text[part.start : part.end] for part in document.sections} == sections
 
 
+def test_the_title_of_an_entry_is_no_caption_in_it(tmp_path: Path) -> None:
+    (document,), _ = read(tmp_path / "news.rss", FEED)
+    assert [caption.text for caption in document.captions] == ["channel Weir news"]
+
+
 @pytest.mark.parametrize(
     "text",
     [
