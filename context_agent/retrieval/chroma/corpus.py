@@ -476,7 +476,10 @@ class ChromaCorpus:
     def _check_filled(self, stored: StoredCollection, manifest: Manifest | None) -> None:
         collection = f"collection {self._collection_name!r} in {self._location}"
         if manifest is not None and manifest.revision == 0:
-            raise CorpusEmptyError(f"the indexing of {collection} was never completed. To resume it, run it again.")
+            raise CorpusEmptyError(
+                f"the indexing of {collection} was never completed. To resume it, run the same `ctx1 index` command "
+                "again."
+            )
         if manifest is None and stored.empty:
             raise EmptyCollectionError(f"{collection} is empty. Index documents first.")
 

@@ -317,7 +317,9 @@ def _require_begun(database: sqlite3.Connection, folder: Path) -> None:
         "select not exists (select 1 from sqlite_master) or exists (select 1 from sqlite_master where name = ?)"
     )
     if database.execute(is_chromas, ("migrations",)).fetchone()[0]:
-        raise CorpusNotFoundError(f"the indexing into {folder} was never completed. To resume it, run it again.")
+        raise CorpusNotFoundError(
+            f"the indexing into {folder} was never completed. To resume it, run the same `ctx1 index` command again."
+        )
 
 
 def vector_files(folder: Path, segment: str) -> Path | None:

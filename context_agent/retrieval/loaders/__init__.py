@@ -39,7 +39,7 @@ from context_agent.types import Document
 
 __all__ = ["READERS", "LoadOptions", "LoadReport", "Notice", "Readable", "Reader", "check_sources", "load"]
 
-_ROW_FILES = frozenset([".csv", ".json", ".jsonl", ".mbox", ".ndjson", ".parquet", ".tsv"])
+_ROW_FILES = frozenset([".csv", ".json", ".jsonl", ".mbox", ".ndjson", ".parquet", ".tsv", ".warc"])
 """The extensions of files whose documents may have ids of their own."""
 
 

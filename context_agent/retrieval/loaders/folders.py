@@ -15,7 +15,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,8 @@ TOOL_FOLDERS = frozenset(
     "__pycache__ __pypackages__ bower_components build dist node_modules site-packages target venv".split()
 )
 """The names of folders that contain installed packages, caches and build outputs."""
+PAGE_FOLDER, PAGE_ENDINGS = "_files", (".html", ".htm")
+"""The end of the name of a folder in which a browser saves the styles and scripts of a page, and that of the page."""
 CACHE_MARKS = ("pyvenv.cfg", "CACHEDIR.TAG")
 """Files that mark a virtual environment and a cache (https://bford.info/cachedir)."""
 INDEX_MARK = "chroma.sqlite3"
@@ -276,12 +278,16 @@ class FolderWalk:
         """Return the folders and the other entries that no rule excludes. Links to folders are reported."""
         folders: list[os.DirEntry[str]] = []
         others: list[os.DirEntry[str]] = []
-        for entry in here.entries():
+        entries = here.entries()
+        pages = {entry.name for entry in entries if entry.name.endswith(PAGE_ENDINGS)}
+        for entry in entries:
             is_folder = entry.is_dir(follow_symlinks=False)
             if is_folder and here.holds_file(f"{entry.name}/{INDEX_MARK}"):
                 continue
             if self._ignore is not None and (reason := self._exclusion(here, (*parts, entry.name), rules, is_folder)):
                 self._ignore(reason)
+            elif is_folder and self._ignore is not None and _belongs_to_page(entry.name, pages):
+                self._ignore(f"*{PAGE_FOLDER}")
             elif is_folder:
                 folders.append(entry)
             elif _leads_to_folder(entry):
@@ -296,6 +302,12 @@ class FolderWalk:
         if is_folder and (name in TOOL_FOLDERS or any(here.holds_file(f"{name}/{mark}") for mark in CACHE_MARKS)):
             return name
         return RULES_FILE if rules.exclude((*self._above, *parts), is_folder=is_folder) else ""
+
+
+def _belongs_to_page(folder: str, pages: Collection[str]) -> bool:
+    """Return True if a browser saved the folder with one of the pages, as `Weir_files` with `Weir.html`."""
+    name = folder.removesuffix(PAGE_FOLDER)
+    return name != folder and any(f"{name}{ending}" in pages for ending in PAGE_ENDINGS)
 
 
 def _opener_in(folder: Path) -> Opener:

@@ -45,6 +45,7 @@ from context_agent.retrieval.loaders.sniffing import check_head, read_other_text
 from context_agent.retrieval.loaders.sources import extension_of
 from context_agent.retrieval.loaders.text_files import read_html, read_markdown, read_rst, read_text
 from context_agent.retrieval.loaders.transcripts import read_transcript
+from context_agent.retrieval.loaders.web_archives import read_warc
 from context_agent.retrieval.loaders.word import read_docx
 from context_agent.retrieval.loaders.workbook import read_xlsx
 from context_agent.retrieval.loaders.xml_text import read_enex, read_svg, read_xml
@@ -165,7 +166,7 @@ def _read_compressed(reading: Reading) -> Iterator[Document]:
         reader = _reader_of_xml(_head(inner.stream))
     if reader in {read_csv, read_jsonl, _read_jsonl}:
         inner.stream = unpacked(reading.stream, rows=True)
-    elif reader not in {read_dump, read_mail}:
+    elif reader not in {read_dump, read_mail, read_warc}:
         inner.stream = BytesIO(content(inner))
     yield from reader(inner)
 
@@ -307,6 +308,7 @@ READERS: Mapping[str, Reader] = {
     ".txt": _read_plain,
     ".vcf": read_contacts,
     ".vtt": read_transcript,
+    ".warc": read_warc,
     ".xhtml": read_html,
 }
 """The reader of each extension. The reader for "" reads all other sources."""

@@ -114,6 +114,24 @@ def test_a_file_that_disappears_or_becomes_a_link_keeps_no_document() -> None:
     assert (report.may_hold("anything"), report.unreadable) == (True, [""])
 
 
+def test_what_a_browser_saved_with_a_page_is_left_out(tmp_path: Path) -> None:
+    for name in (
+        "Weir.html",
+        "Weir_files/ads.html",
+        "Mill.htm",
+        "Mill_files/a.js",
+        "sources_files/a.txt",
+        "_files/b.txt",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("The mill stood.")
+    report = LoadReport()
+    read = [document.id for document in load(tmp_path, report=report)]
+    assert read == ["Mill.htm", "Weir.html", "_files/b.txt", "sources_files/a.txt"]
+    assert report.ignored == {"*_files": 2}
+    assert len(list(load(tmp_path, options=LoadOptions(no_ignore=True)))) == 6
+
+
 def test_files_of_the_same_name_are_titled_by_their_paths(tmp_path: Path) -> None:
     """Otherwise no passage says which `values.yaml` it is from."""
     files = {
