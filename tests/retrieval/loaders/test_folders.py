@@ -13,7 +13,7 @@ import pytest
 from context_agent import index_documents
 from context_agent.errors import MissingExtraError
 from context_agent.retrieval.document_checks import check_document
-from context_agent.retrieval.loaders import READERS, LoadReport, load
+from context_agent.retrieval.loaders import READERS, LoadOptions, LoadReport, load
 from context_agent.retrieval.loaders.folders import LINK_TO_FOLDER, MAX_DEPTH, FolderWalk
 from context_agent.retrieval.loaders.reading import Reading
 from context_agent.retrieval.loaders.report import MAX_LISTED_NOTICES
