@@ -53,6 +53,8 @@ LEAST_ESCAPED = 5
 LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)++")
+_PAGE = re.compile(r"^\f", re.M)
+"""The start of a page in the text of a PDF."""
 _CHAIN = re.compile(r"(?:The above exception was the direct cause of|During handling of the above exception)")
 """The start of the line between two tracebacks of Python that belong together."""
 INDENTED = (" ", "\t")
@@ -221,8 +223,13 @@ def text_spans(text: str, sizes: Sizes, captions: Captions | None = None) -> Ite
 
 def _joined_blocks(text: str, sizes: Sizes, captions: Captions) -> Iterator[tuple[int, int]]:
     records = [start for match in RECORD.finditer(text) if (start := match.start()) not in captions.headings]
-    first_lines = captions.heads() | {*records}
+    pages = [match.start() for match in _PAGE.finditer(text)]
+    first_lines = captions.heads() | {*records, *pages}
     starts = first_lines | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
+    if pages:
+        # The last lines of a page, such as its number, stay with the lines before them.
+        feet = [it for before, page in pairwise([0, *pages]) for it in (max(before, page - sizes.small), page)]
+        starts = {start for start in starts if start in first_lines or not inside(feet, start)}
     starts |= {match.start() for match in MESSAGE.finditer(text)}
     if captions.fences:
         starts = {start for start in starts if not inside(captions.fences, start)}

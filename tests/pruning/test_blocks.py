@@ -56,6 +56,22 @@ def test_a_block_below_the_small_size_or_an_inner_block_is_joined(drawing: str) 
 @pytest.mark.parametrize(
     "drawing",
     [
+        "«a20\n\n7»\n\n«\fb20\n\n8»\n\n«\fc20»",
+        "«a20»\n\n«b10»\n\n«\fc20»",
+        "«a20\n\nbbbbbbbb»\n«\fc20»",
+        "«a20\n\n7»\n\n«\fbbb»\n\n«\fc20»",
+        "«a20»\n\n«# H»\n\n«H→\fb20»",
+        "«a20»\n\n«7 \f8\n\nb20»",
+    ],
+)
+def test_the_last_lines_of_a_page_stay_with_the_lines_before_them(drawing: str) -> None:
+    """The number of a page was at the beginning of the next page."""
+    check(drawing)
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
         "«aaaa»\n\n«# H\nb20»",
         "«----\n\n# H\nb20»",
         "«bbbb\n\naaaa»\n\n«# H\nb20»",
