@@ -21,6 +21,8 @@ _LINES = frozenset("br caption dd dt legend li optgroup option select tbody tfoo
 _ASIDES = frozenset(["rp", "rt"])
 """The readings of the words in a ruby, and the parentheses that browsers without rubies show around them."""
 _CELLS = frozenset(["td", "th"])
+_DATA_PARTS = frozenset(["caption", "thead"])
+"""The parts that only a table of data has, and no layout."""
 _ROW_ENDS = frozenset(["table", "tbody", "tfoot", "thead", "tr"])
 _TABLE_PARTS = frozenset("caption table tbody tfoot thead tr".split())
 _LEAST_RAISED = 3
@@ -86,7 +88,9 @@ class _Table:
     """A table that is open: its current row, and the cells of several rows."""
 
     cells: int = -1
-    """The number of cells that the row has begun. Without a header cell, a table is a layout: -1."""
+    """The number of cells that the row has begun. A layout has -1."""
+    is_data: bool = False
+    """Whether it has a border, a caption or a head, which layouts do not have."""
     row: int = 0
     column: int = 0
     """The column of the next cell."""
@@ -97,10 +101,12 @@ class _Table:
     spans: dict[int, tuple[int, str]] = field(default_factory=dict)
     """The last row and the words of the cells that take several rows, by column."""
 
-    def begin_row(self) -> None:
-        """Begin a row, which has no cells yet."""
+    def begin_row(self) -> bool:
+        """Begin a row, which has no cells yet. If the table is a layout, return False."""
         self.row += 1
-        self.cells = self.column = self.passed = 0
+        self.column = self.passed = 0
+        self.cells = min(self.cells, 0)
+        return self.cells == 0
 
 
 @dataclass(slots=True)
@@ -235,18 +241,21 @@ class _Page:
     def _begin_cell(self, tag: Tag) -> None:
         """Count the cells of a row. Those of a table with header cells are separated by bars.
 
-        A table with headings or tables in its cells is a layout.
+        So are those of a table with a border, a caption or a head. A table with headings or tables in its cells is a
+        layout.
         """
         name = tag.name
         if (name == "table" or name in _HEADINGS) and self._tables:
             self._tables[-1], self._bars = _Table(), 0
         if name == "table":
-            self._tables.append(_Table())
-        elif name == "tr" and self._tables and self._tables[-1].cells > 0:
+            self._tables.append(_Table(is_data=bool(tag.get("border").strip("0px"))))
+        elif name in _DATA_PARTS and self._tables:
+            self._tables[-1].is_data = True
+        elif name == "tr" and self._tables:
             self._end_row()
-            self._tables[-1].begin_row()
-            self._bars = 0
-        elif name in _CELLS and self._tables and (name == "th" or self._tables[-1].cells >= 0):
+            if self._tables[-1].begin_row():
+                self._bars = 0
+        elif name in _CELLS and self._tables and self._is_in_row(self._tables[-1], tag):
             table = self._tables[-1]
             self._end_cell(table)
             self._repeat(table)
@@ -257,6 +266,17 @@ class _Page:
             table.passed = min(max(1, spans.get("col", 1)) - 1, self._room)
             table.column += table.passed + 1
             self._room -= table.passed
+
+    def _is_in_row(self, table: _Table, tag: Tag) -> bool:
+        """Return True if a cell is in a row with bars. In a table of data, that begins with a second cell."""
+        if table.cells < 0 and tag.name == "td":
+            table.is_data |= len(_SPAN.findall(tag.attributes)) == 2  # Google Docs states both
+            if table.is_data and table.column:
+                table.cells, self._newlines = 1, 0
+        if table.cells >= 0 or tag.name == "th":
+            return True
+        table.column += 1
+        return False
 
     def _next_cell(self, table: _Table) -> None:
         """Begin a cell, after the columns that the cell before it takes."""

@@ -814,6 +814,26 @@ def test_cells_that_claim_many_rows_and_columns_add_a_limited_text(tmp_path: Pat
     assert document.text.count("| x") + document.text.count("\nx") == 1_000
 
 
+CELL = 'td class="c1" colspan="1" rowspan="1"'
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [
+        ("<table border=1><tr><td><p>Aare</p></td><td><p>288<br>km</p></td></tr>", "Aare | 288 km"),
+        ("<table><caption>Rivers</caption><tr><td>Aare<td>288<tr><td><td>164", "Rivers\nAare | 288\n | 164"),
+        ("<table><thead><tr><td>a<td>b</thead><tr><td>1<td>2", "a | b\n1 | 2"),
+        (f"<table><tr><{CELL}><p>Aare</p></td><{CELL}><p>288</p></td></tr>", "Aare | 288"),
+        ("<table border=1><tr><td><p>One.</p><p>Two.</p></td></tr>", "One.\n\nTwo."),
+        ('<table border="0px"><tr><td><p>Menu</p><td>Text', "Menu\n\nText"),
+        ("<table border=1><tr><td><h2>Menu</h2><td>Text", "## Menu\n\nText"),
+    ],
+)
+def test_a_table_of_data_needs_no_header(tmp_path: Path, page: str, text: str) -> None:
+    (tmp_path / "a.html").write_text(page, "utf-8")
+    assert [document.text for document in load(tmp_path)] == [text]
+
+
 def test_a_table_without_a_header_is_a_layout(tmp_path: Path) -> None:
     inner = f"<table>{HEADER}</table>"
     (tmp_path / "a.html").write_text(
