@@ -24,6 +24,9 @@ _BOOK = grammar(root="workbook", workbook="workbookPr sheets", sheets="sheet")
 _STRINGS = grammar(root="sst", sst="si", si="t r", r="t")
 _STYLES = grammar(root="styleSheet", styleSheet="numFmts cellXfs", numFmts="numFmt", cellXfs="xf")
 _ROWS = grammar(root="worksheet", worksheet="sheetData", sheetData="row", row="c", c="f v is", **{"is": "t r"}, r="t")
+_COMMENTS = grammar(root="comments", comments="commentList", commentList="comment", comment="text", text="t r", r="t")
+_THREADED = re.compile(r"\[Threaded comment\][^\n]*\n(?:[^\n]*\n){0,9}?Comment:\s*")
+"""What Excel writes for older programs before the words of a comment with replies."""
 _COLUMN = re.compile(r"([A-Z]{1,3})[0-9]{1,7}")
 _DATES = frozenset({*range(14, 23), *range(45, 48)})
 """Built-in number formats of dates and times (ECMA-376 part 1, 18.8.30)."""
@@ -86,7 +89,10 @@ def _sheets(package: Package, reading: Reading) -> Iterator[str]:
     def sheet(part: str) -> Iterator[str]:
         rows = _rows(package.events(part, _ROWS), formats, size, reading)
         text = "\n".join(line for row in rows if (line := table([row])))
-        yield f"## {names[part]}\n\n{text}" if text else ""
+        comments = package.linked(package.relationships(part), "comments")
+        notes = "\n".join(_comments(package, comments, size)) if comments else ""
+        blocks = "\n\n".join(filter(None, (text, notes)))
+        yield f"## {names[part]}\n\n{blocks}" if blocks else ""
 
     yield from package.each(names, "sheet", sheet)
 
@@ -100,6 +106,19 @@ def _strings(package: Package, part: str) -> Iterator[str]:
         elif event.kind is Kind.END and event.name == "si":
             yield _unescaped("".join(pieces))
             pieces.clear()
+
+
+def _comments(package: Package, part: str, size: _Size) -> Iterator[str]:
+    """Yield the comments of a sheet, each on a line after the name of its cell."""
+    cell, pieces = "", list[str]()
+    for event in package.events(part, _COMMENTS):
+        if event.kind is Kind.TEXT and event.name == "t":
+            pieces.append(event.text)
+        elif event.name == "comment" and event.kind is Kind.START:
+            cell, pieces = attribute(event.attributes, "ref"), []
+        elif event.name == "comment" and (words := " ".join(_THREADED.sub("", "".join(pieces)).split())):
+            size.add(1, len(words))
+            yield f"{cell}: {words}"
 
 
 def _kinds(package: Package, part: str) -> list[str]:

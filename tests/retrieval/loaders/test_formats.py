@@ -161,6 +161,19 @@ def test_a_workbook_gives_its_sheets_row_by_row(tmp_path: Path) -> None:
     assert document.title == "a"
 
 
+def test_the_comments_of_a_workbook_follow_their_sheet(tmp_path: Path) -> None:
+    import openpyxl
+    from openpyxl.comments import Comment
+
+    book = openpyxl.Workbook()
+    book.active.append(["Boat", "Built"])
+    book.active["A1"].comment = Comment("all of\nthem", "Ann")
+    told = "[Threaded comment]\n\nYour version of Excel reads it.\n\nComment:\n    a new keel"
+    book.create_sheet("Notes")["B7"].comment = Comment(told, "Bob")
+    book.save(tmp_path / "a.xlsx")
+    assert only(tmp_path / "a.xlsx").text == "## Sheet\n\nBoat | Built\n\nA1: all of them\n\n## Notes\n\nB7: a new keel"
+
+
 @pytest.mark.parametrize(
     ("rows", "title"),
     [
