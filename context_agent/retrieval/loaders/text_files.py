@@ -23,7 +23,7 @@ from context_agent.retrieval.loaders.reading import LeftOutError, Reading, conte
 from context_agent.retrieval.loaders.titles import placed_title
 from context_agent.retrieval.loaders.turns import conversation
 from context_agent.retrieval.loaders.whatsapp import read_turns
-from context_agent.text.fences import without_fenced
+from context_agent.text.fences import fenced_spans, without_fenced
 from context_agent.types import Document
 
 _HEADING = re.compile(r"^ {0,3}(?:#{1,6}[ \t]+([^\n]*)|([^\s#>|][^\n]*)\n {0,3}=+[ \t]*$)", re.MULTILINE)
@@ -38,6 +38,8 @@ _SEARCH_PAGE = re.compile(r"""<script[^>]{0,99}\ssrc=["'][^"'>]{0,99}searchtools
 """A mark of the page on which Sphinx shows what a browser's search finds."""
 LONGEST_REDIRECT = 300
 """Maximum number of characters of the text of a page that only leads to another page."""
+_HTML_TABLE = re.compile(r"^[ \t]{0,8}<table\b", re.MULTILINE | re.IGNORECASE)
+_TABLE_END = re.compile("</table>", re.IGNORECASE)
 _WIKI_LINK = re.compile(r"(?<![`\[])\[\[[^\s\[\]|#^][^\[\]\n]{0,199}\]\](?![`(])")
 """A link to another note by its name, as in Obsidian and Logseq."""
 _RST_HEADING = re.compile(
@@ -90,13 +92,13 @@ def text_title(text: str) -> str:
 
 
 def read_markdown(reading: Reading) -> Iterator[Document]:
-    """Yield the source. Its front matter becomes metadata.
+    """Yield the source, in which tables of HTML have a line for each row. Its front matter becomes metadata.
 
     The title is the `title` in the front matter, or else the first heading. Notes that link to each other by name are
     named by their files, so the name comes before the heading.
     """
     title, front, text = split_front_matter(reading, unix_lines(decoded(reading, content(reading)).text))
-    text = storable(text)
+    text = storable(_with_plain_tables(text))
     if not title:
         title, name = markdown_title(text[:TITLE_SEARCH_CHARACTERS]), PurePath(reading.path).stem
         is_named = name.lower() in title.lower()
@@ -104,6 +106,24 @@ def read_markdown(reading: Reading) -> Iterator[Document]:
             title = f"{name}: {title}"
     captions = text_captions(text, Lines.LIST, headings=marked_headings(text, "markdown"), title=title)
     yield document(reading, text, placed_title(reading, title), front, captions=captions)
+
+
+def _with_plain_tables(text: str) -> str:
+    """Return a text in Markdown in which the tables of HTML outside of fenced code are plain text."""
+    if not _HTML_TABLE.search(text):
+        return text
+    parts: list[str] = []
+    position = 0
+    for start, end in (*fenced_spans(text), (len(text), len(text))):
+        while (table := _HTML_TABLE.search(text, position, start)) and (
+            stop := _TABLE_END.search(text, table.end(), start)
+        ):
+            plain = page_text(text[table.start() : stop.end()])[1]
+            parts += [text[position : table.start()], plain or text[table.start() : stop.end()]]
+            position = stop.end()
+        parts.append(text[position:end])
+        position = end
+    return "".join(parts)
 
 
 def read_rst(reading: Reading) -> Iterator[Document]:

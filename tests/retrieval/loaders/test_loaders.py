@@ -87,6 +87,24 @@ def test_markdown_is_titled_by_front_matter_or_heading(tmp_path: Path, text: str
     assert not document.text.startswith("---")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a\n\n<table>\n<tr><th>Zone</th><th>Line</th></tr>\n<tr><td>EU</td><td>17</td></tr>\n</table>\n\nb",
+         "a\n\nZone | Line\nEU | 17\n\nb"),
+        ("<TABLE border=1><tr><td>1<td>2</TABLE>\n```\n<table><tr><th>x</table>\n```\n<table><tr><th>y</table>",
+         "1 | 2\n```\n<table><tr><th>x</table>\n```\ny"),
+        ("```\n<table>\n```\n<tr></table>", "```\n<table>\n```\n<tr></table>"),
+        ("<table><tr><th>never closed", "<table><tr><th>never closed"),
+        ("<table><tr><td><img src=a></td></tr></table>", "<table><tr><td><img src=a></td></tr></table>"),
+        ("Use `<table>` and\n  `</table>`", "Use `<table>` and\n  `</table>`"),
+    ],
+)  # fmt: skip
+def test_a_table_of_html_in_markdown_has_a_line_for_each_row(tmp_path: Path, text: str, expected: str) -> None:
+    (tmp_path / "a.md").write_text(text)
+    assert only(tmp_path / "a.md").text == expected
+
+
 def test_html_gives_its_text_and_title(tmp_path: Path) -> None:
     file = tmp_path / "page.html"
     file.write_text(
