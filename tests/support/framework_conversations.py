@@ -1193,8 +1193,23 @@ _crush = _turns(
         }
     ],
 )
+_dashscope = _turns(
+    lambda text: {"role": "user", "content": [{"image": "https://a.example/b.png"}, {"text": text}]},
+    lambda text, calls: [
+        {
+            "role": "assistant",
+            "content": [{"text": text}],
+            **({"tool_calls": [_function(c) for c in calls]} if calls else {}),
+        }
+    ],
+    lambda calls: [
+        {"role": "tool", "tool_call_id": c.id, "content": [{"text": text} for text in c.texts]} for c in calls
+    ],
+)
+
 FRAMEWORKS: dict[str, Renderer] = {
     "crush": _crush,
+    "dashscope": _dashscope,
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),
     "vercel 4": _vercel(lambda call: {"result": _value(call), "isError": call.is_error}, "args"),
     "vercel ui": _vercel_ui,

@@ -8,6 +8,8 @@ COHERE_HISTORY = "chat_history"
 """The field of Cohere's first chat API, in which the newest messages have fields of their own."""
 CODE_ASSIST_CONTENTS = "request.contents"
 """The path to the contents in requests to Gemini Code Assist, which Gemini CLI sends after a login with Google."""
+DASHSCOPE_MESSAGES = "input.messages"
+"""The path to the messages in requests to DashScope's own API, which Alibaba's client and Qwen-Agent use."""
 CONVERSATION_FIELDS = {
     "/v1/chat/completions": "messages",
     "/chat/completions": "messages",
@@ -22,6 +24,8 @@ CONVERSATION_FIELDS = {
     "/interactions": "input",
     "/v1/conversations": "inputs",
     "/v1/agents/completions": "messages",
+    "/aigc/text-generation/generation": DASHSCOPE_MESSAGES,
+    "/aigc/multimodal-generation/generation": DASHSCOPE_MESSAGES,
 }
 """The ends of paths whose requests are pruned, and the field that holds the conversation.
 

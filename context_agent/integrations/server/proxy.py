@@ -1,11 +1,11 @@
 """A proxy before a model server that prunes conversations on their way, for `ctx1 proxy`.
 
 The proxy prunes requests to `/v1/chat/completions`, `/v1/responses`, `/v1/messages`, Cohere's `/v1/chat` and
-`/v2/chat`, Ollama's `/api/chat`, Gemini's `generateContent` and `interactions`, Bedrock's `converse` and `invoke`, and
-Vertex AI's `rawPredict`. In a pruned body, only the texts that changed differ, and the field that lets Anthropic's API
-drop thinking. Everything else passes through byte for byte. Answers are relayed as they arrive, including their
-headers. The proxy adds no key, follows no redirect and keeps no cookie. Keys in headers pass through, and are neither
-stored nor logged.
+`/v2/chat`, Ollama's `/api/chat`, DashScope's own API, Gemini's `generateContent` and `interactions`, Bedrock's
+`converse` and `invoke`, and Vertex AI's `rawPredict`. In a pruned body, only the texts that changed differ, and the
+field that lets Anthropic's API drop thinking. Everything else passes through byte for byte. Answers are relayed as they
+arrive, including their headers. The proxy adds no key, follows no redirect and keeps no cookie. Keys in headers pass
+through, and are neither stored nor logged.
 """
 
 from __future__ import annotations

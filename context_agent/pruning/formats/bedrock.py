@@ -23,12 +23,19 @@ _BEDROCK_OPAQUE = (
 )  # fmt: skip
 """Known parts without a text that pruning may change. Citations refer to the texts of what is cited."""
 
+_CHAT_FIELDS = ("tool_calls", "function_call", "tool_call_id")
+"""The fields of calls and results in OpenAI's chat completions."""
 _DOCUMENT_TEXTS = (("source", "text"), ("source", "content", "*", "text"))
 """The paths of the texts in a document. A document may have the bytes of a file instead."""
 
 
 def is_bedrock(message: Any) -> bool:
-    """Return True if the parts of a message have the form of Bedrock's Converse API, with keys instead of types."""
+    """Return True if the parts of a message have the form of Bedrock's Converse API, with keys instead of types.
+
+    The messages of DashScope and of Qwen-Agent have such parts, too, but calls and results as OpenAI's.
+    """
+    if any(get_field(message, name) for name in _CHAT_FIELDS) or get_field(message, "role") in ("tool", "function"):
+        return False
     parts = items(get_field(message, "content"))
     named = {"toolUse", "toolResult", "text", *_BEDROCK_OPAQUE}
     return all(isinstance(part, Mapping) and "type" not in part for part in parts) and any(

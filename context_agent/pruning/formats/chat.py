@@ -78,7 +78,7 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
         elif name == "tool_result":
             _add_result(reading, path, part)
             reading.kind = reading.kind or "anthropic"
-        elif name in TEXT_PARTS or (not name and text_field(part, "text")):
+        elif name in TEXT_PARTS or (not name and isinstance(get_field(part, "text"), str)):
             _add_text(reading, path, part)
         elif role == "assistant" and (name in OWN_RESULTS or name in SERVER_CALLS):
             is_waiting = name in SERVER_CALLS and text_field(part, "id") not in answered

@@ -35,7 +35,7 @@ KINDS = {
     "codex exec": "openai", "amp": "anthropic", "kiro": "bedrock", "kiro session": "bedrock", "amazon q": "bedrock",
     "agent framework": "agent-framework", "extensions ai": "agent-framework", "vs code": "openai", "crush": "openai",
     "cursor cli": "openai", "autogen task": "autogen", "claude.ai": "anthropic", "zed": "openai",
-    "zed 0.2": "openai", "zed 0.1": "openai", "letta": "openai",
+    "zed 0.2": "openai", "zed 0.1": "openai", "letta": "openai", "dashscope": "openai",
 }  # fmt: skip
 
 
