@@ -15,7 +15,7 @@ import openai
 import pytest
 
 from context_agent import Document, index_documents
-from tests.support.ctx1_process import CTX1, PATIENCE
+from tests.support.ctx1_process import PATIENCE
 from tests.support.ctx1_server import serving
 
 QUESTION = "Which river flows past the birthplace of the engineer who designed Orm Skerry Light?"
@@ -23,7 +23,7 @@ QUESTION = "Which river flows past the birthplace of the engineer who designed O
 
 def test_the_official_client_and_a_judgment(index, ctx1, tmp_path):
     options = ("--path", index, "--save", "kept", "--served-as", "notes", "--effort", "fast")
-    with serving(*options, cwd=tmp_path, token="s3", ctx1=CTX1) as server:
+    with serving(*options, cwd=tmp_path, token="s3") as server:
         assert httpx.get(f"{server.url}/health").json() == {"live": True, "ready": True, "draining": False}
         assert httpx.get(f"{server.url}/v1/models").status_code == 401
         client = openai.OpenAI(base_url=f"{server.url}/v1", api_key="s3", max_retries=0)

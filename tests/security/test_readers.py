@@ -19,12 +19,14 @@ import chromadb
 import numpy as np
 import pytest
 
+from context_agent import Document
 from context_agent.errors import CorpusCorruptError, CorpusError, CorpusNotFoundError
 from context_agent.retrieval.chroma import private_copy
 from context_agent.retrieval.chroma.corpus import ChromaCorpus
 from context_agent.retrieval.chroma.indexing import index_documents
 from context_agent.testing.documents import people
 from context_agent.testing.embedders import HashEmbedder
+from tests.support.forked_workers import ForkedProcess, start_fork
 
 ROOT = Path(__file__).parents[2]
 COUNT = 1_300
@@ -118,16 +120,10 @@ def test_reading_needs_no_chroma(tmp_path: Path) -> None:
     assert run(program, tmp_path / "index").strip() == "False"
 
 
-WRITER = """
-    import sys, time
-    from pathlib import Path
-    from context_agent.retrieval.chroma.indexing import index_documents
-    from context_agent.testing.embedders import HashEmbedder
-    from context_agent.testing.documents import people
+def write(folder: Path, signals: Path) -> None:
+    """Replace an index. Midway, wait for the signal to go on."""
 
-    folder, signals = Path(sys.argv[1]), Path(sys.argv[2])
-
-    def documents():
+    def documents() -> Iterator[Document]:
         yield from people(1_300, 5_000)
         (signals / "midway").touch()
         while not (signals / "go").exists():
@@ -135,10 +131,9 @@ WRITER = """
         yield from people(200, 9_000)
 
     index_documents(documents(), folder, embedder=HashEmbedder(), batch_size=300, remove_missing=True)
-"""
 
 
-Start = Callable[[Path, Path], "subprocess.Popen[bytes]"]
+Start = Callable[[Path, Path], ForkedProcess]
 
 
 @pytest.fixture
@@ -146,15 +141,14 @@ def start() -> Iterator[Start]:
     """Start a writer, and return it once it has stored 1,300 new chunks and waits. End it with the test."""
     with ExitStack() as stack:
 
-        def start_writer(folder: Path, signals: Path) -> "subprocess.Popen[bytes]":
+        def start_writer(folder: Path, signals: Path) -> ForkedProcess:
             signals.mkdir()
-            command = [sys.executable, "-c", textwrap.dedent(WRITER), str(folder), str(signals)]
-            writer = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
-            stack.callback(writer.wait)
+            writer = start_fork(write, folder, signals)
+            stack.callback(writer.join)
             stack.callback(writer.kill)
             deadline = time.monotonic() + 100
             while not (signals / "midway").exists():
-                assert writer.poll() is None
+                assert writer.exitcode is None
                 assert time.monotonic() < deadline
                 time.sleep(0.02)
             return writer
@@ -176,7 +170,8 @@ def test_readers_answer_from_the_last_complete_state_while_a_run_lasts(tmp_path:
         # The readers have made no file; the writer may still be storing its last batches, with a journal.
         assert set(chromas_names(folder)) - {"chroma.sqlite3-journal"} == before - {"chroma.sqlite3-journal"}
         (signals / "go").touch()
-        assert writer.wait(100) == 0
+        writer.join(100)
+        assert writer.exitcode == 0
         assert corpus.count() == COUNT
         assert corpus.search(people(1, 42)[0].text)[0].chunk.id == "person-42_0"
         assert corpus.stale()
@@ -190,8 +185,8 @@ def test_a_killed_writer_disturbs_no_reader_and_the_next_run_resumes(tmp_path: P
     folder, signals = tmp_path / "index", tmp_path / "signals"
     index(folder)
     writer = start(folder, signals)
-    writer.send_signal(signal.SIGKILL)
-    writer.wait()
+    writer.kill()
+    writer.join()
     with reopen(folder) as corpus:
         ask_everything(corpus)
         assert corpus.count() == COUNT
@@ -284,30 +279,27 @@ def test_a_collection_of_someone_else_is_read_from_a_copy_that_does_not_stay(tmp
     assert not list(tmp_path.rglob("copy-*"))
 
 
+def add_to_notes(folder: Path) -> None:
+    collection = chromadb.PersistentClient(str(folder)).get_collection("notes", embedding_function=None)
+    for start in range(500, 2_500, 100):
+        part = people(100, start)
+        vectors = HashEmbedder().embed_documents([one.text for one in part])
+        collection.add(ids=[one.id for one in part], documents=[one.text for one in part], embeddings=list(vectors))
+
+
 def test_a_collection_that_its_owner_writes_meanwhile(tmp_path: Path) -> None:
     """Each opened state is one that the owner's program left after a call, with the vectors of its texts."""
     foreign_collection(tmp_path, 500)
-    program = """
-        import sys, chromadb
-        from context_agent.testing.embedders import HashEmbedder
-        from context_agent.testing.documents import people
-        collection = chromadb.PersistentClient(sys.argv[1]).get_collection("notes", embedding_function=None)
-        for start in range(500, 2_500, 100):
-            part = people(100, start)
-            vectors = HashEmbedder().embed_documents([one.text for one in part])
-            collection.add(ids=[one.id for one in part], documents=[one.text for one in part], embeddings=list(vectors))
-    """
-    command = [sys.executable, "-c", textwrap.dedent(program), str(tmp_path)]
-    owner = subprocess.Popen(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    owner = start_fork(add_to_notes, tmp_path)
     counts = []
-    while owner.poll() is None or not counts:
+    while owner.exitcode is None or not counts:
         with reopen(tmp_path, collection="notes", calibration=False) as corpus:
             counts.append(corpus.count())
             texts = {chunk.id: chunk.text for chunk in corpus.walk()}
             rows = corpus.snapshot.rows
             expected = HashEmbedder().embed_documents([texts[row.record] for row in rows])
             assert np.allclose([rows.vector(position) for position in range(len(rows))], expected, atol=1e-5)
-    assert owner.returncode == 0
+    assert owner.exitcode == 0
     assert counts == sorted(counts)
     assert all(count % 100 == 0 for count in counts)
     with reopen(tmp_path, collection="notes") as corpus:
