@@ -183,6 +183,7 @@ def test_what_has_a_name_is_listed(evaluate):
     assert "agent-oracle" in listing["systems"]
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_exits_130_and_goes_on(world, tmp_path):
     native_folder(tmp_path, 60)
     command = [

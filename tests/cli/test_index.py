@@ -130,6 +130,7 @@ def test_an_interrupted_run_says_what_it_keeps_and_resumes(ctx1, tmp_path, endin
     assert (report["added"], report["resumed"], report["stored"]) == (700, stored_count, 700 - stored_count)
 
 
+@pytest.mark.slow
 def test_ctrl_c_on_a_terminal_ends_the_command_and_the_next_run_goes_on(ctx1, tmp_path):
     rows = (json.dumps({"id": f"r{n}", "text": f"Row number {n} is about the Lume. " * 2}) for n in range(4_000))
     (tmp_path / "rows.jsonl").write_text("\n".join(rows), encoding="utf-8")

@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.support.conversations import rendered
 from tests.support.ctx1_process import CTX1, PATIENCE
@@ -68,6 +69,7 @@ def wait_until(condition):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_workers_share_what_a_server_remembers_and_outlive_each_other(index, tmp_path):
     with serving("--path", index, "--workers", "2", "--save", "kept", cwd=tmp_path, ctx1=CTX1) as server:
         # Any worker can judge and show what another one has searched.

@@ -117,6 +117,7 @@ def test_a_chat_is_not_in_memory_as_its_messages(tmp_path: Path) -> None:
     assert (measured.failure, measured.megabytes <= 32) == ("", True), measured
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"),
     [

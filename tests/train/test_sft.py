@@ -115,6 +115,7 @@ def test_an_update_has_the_same_rows_on_any_number_of_ranks(ranks: int, of_pass:
     assert set().union(*updates(ranks, of_pass)) == set(range(64))
 
 
+@pytest.mark.slow
 def test_ended_in_the_second_epoch_and_resumed_it_ends_with_the_same_bits(
     student: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from context_agent.train.tiny_model import BASE_TOKENS, SPECIALS, harmony_tokeni
 TEXTS = ["Which comets met which bridges? The harness prunes what does not help."] * 4
 
 
+@pytest.mark.slow
 def test_the_real_vocabulary_is_rebuilt_id_for_id() -> None:
     tokenizer = harmony_tokenizer()
     real = HarmonyVocabulary()

@@ -64,6 +64,7 @@ def test_a_null_inside_of_messages_and_options_is_the_default() -> None:
     assert not request.stream_options.include_usage
 
 
+@pytest.mark.slow
 def test_no_request_made_from_the_document_breaks_the_server(serve: Serve, tmp_path: Path) -> None:
     program = str(Path(sys.executable).with_name("schemathesis"))
     with serve() as server:

@@ -56,6 +56,7 @@ def source():
     return BridgeSource("films", corpus, question_rows)
 
 
+@pytest.mark.slow
 def test_it_learns_from_scratch_and_reports_what_it_measured(source, tmp_path):
     reports = []
     few = BridgeSource(source.name, source.corpus, source.questions[:60])

@@ -142,6 +142,7 @@ def test_the_ablation_shares_the_lessons(done: Path) -> None:
     assert not any(terms)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["sft", "rl"])
 def test_a_demo_that_was_interrupted_ends_as_one_that_was_not(
     phase: str, done: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -41,6 +41,7 @@ def demo(out: Path, *arguments: str) -> int:
     return run(["train", "demo", *options, *arguments])
 
 
+@pytest.mark.slow
 def test_a_language_model_learns_is_measured_and_resumes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert demo(tmp_path) == 0
     report = json.loads((tmp_path / "report.json").read_text())

@@ -58,6 +58,7 @@ def updates_of(adapters: Iterable[str]) -> list[int]:
     return [int(name.rpartition("-")[2]) for name in names]
 
 
+@pytest.mark.slow
 def test_each_step_is_sampled_by_the_weights_it_begins_with(
     student: Path, tmp_path: Path, server: AdapterServer
 ) -> None:
