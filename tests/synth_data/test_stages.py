@@ -26,6 +26,7 @@ from context_agent.synth_data.stages import (
     run_stage,
 )
 from tests.support import pool_rows
+from tests.support.forked_programs import run_program
 
 ROWS = [{"id": str(number)} for number in range(12)]
 
@@ -192,7 +193,7 @@ def test_a_killed_run_resumed_gives_the_same_bytes_and_repeats_nothing_it_noted(
     uninterrupted, interrupted = tmp_path / "whole", tmp_path / "cut"
     for folder in (uninterrupted, interrupted):
         folder.mkdir()
-    subprocess.run([sys.executable, program, uninterrupted], check=True)
+    run_program(program, str(uninterrupted)).check_returncode()
     journal = journal_path(interrupted / "out.jsonl")
     with subprocess.Popen([sys.executable, program, interrupted]) as child:
         while not journal.exists() or journal.read_bytes().count(b"\n") < 60:
@@ -201,7 +202,7 @@ def test_a_killed_run_resumed_gives_the_same_bytes_and_repeats_nothing_it_noted(
     journalled = journal.read_bytes().count(b"\n") - 1
     assert journalled < 200
     before = (interrupted / "worked").read_text().split()
-    subprocess.run([sys.executable, program, interrupted], check=True)
+    run_program(program, str(interrupted)).check_returncode()
     after = (interrupted / "worked").read_text().split()
     for name in ("out.jsonl", "out.jsonl.dropped.jsonl"):
         assert (interrupted / name).read_bytes() == (uninterrupted / name).read_bytes()

@@ -6,6 +6,7 @@ import asyncio
 import copy
 import json
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,11 @@ def sampled_items(model: Any, episodes: int = 6) -> list[WeightedRow]:
     return items
 
 
+@cache
+def items_of_rounded_routers() -> list[WeightedRow]:
+    return sampled_items(rounded(mixture()))
+
+
 def last_line(row_trainer: Any) -> dict[str, float]:
     return next(line for line in row_trainer.state.log_history if "sampler/logp_difference_mean" in line)
 
@@ -177,7 +183,7 @@ def test_replay_takes_away_what_a_rounded_router_adds(options: dict[str, Any], t
 
         stacked = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"] if settings.pop("experts", False) else None
         settings["peft_config"] = LoraConfig(r=4, target_modules=lora, target_parameters=stacked, lora_dropout=0.0)
-    items = sampled_items(rounded(copy.deepcopy(model)))
+    items = items_of_rounded_routers()
     lines = {}
     for replay in (False, True):
         chosen = {**settings, "router_replay": replay}
