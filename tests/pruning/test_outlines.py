@@ -118,6 +118,9 @@ def test_the_deepest_key_of_an_outline() -> None:
     keys = [f"{' ' * row}key-{row}:\n" for row in range(DEEPEST + 1)]
     assert outline("".join(keys[:-1])) is not None
     assert outline("".join(keys)) is None
+    items = "a\n" + "- b\n" * 8
+    assert outline("- " * DEEPEST + items) is not None
+    assert outline("- " * (DEEPEST + 1) + items) is None
 
 
 def test_the_text_of_an_item_continues_in_lines_that_are_indented() -> None:

@@ -159,6 +159,7 @@ def test_a_label_may_stand_behind_a_title_unless_the_whole_is_an_id() -> None:
     assert named_id("R&amp;D.md", {"R&D.md"}) == "R&D.md"
     assert named_id("R&amp;D.md", {"R&amp;D.md", "R&D.md"}) == "R&amp;D.md"
     assert named_id("a.md/", {"a.md"}) == "a.md"
+    assert named_id("a.md /", {"a.md"}) == "a.md"
     assert named_id("https://a.example/", {"https://a.example/"}) == "https://a.example/"
 
 

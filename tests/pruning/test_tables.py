@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from context_agent.pruning.tables import LONGEST_HEADER, LONGEST_TITLE, inherited_cells, tables
+from tests.support.growth import MOST_GROWTH, growth
 
 LEFT_OUT = "... 3 rows omitted"
 
@@ -236,8 +237,9 @@ def test_the_rows_of_a_table_with_bars_end_at_a_separator_except_in_a_grid(lines
     ],
 )
 def test_a_table_with_aligned_columns(lines: list[str], names: str, rows: int) -> None:
-    tables_found = found("\n".join(lines))
-    assert [(said, len(spans)) for _, _, said, spans in tables_found] == ([(names, rows)] if rows else [])
+    text = "\n".join(lines)
+    found_tables = [(it.labels, len(it.rows), it.cells, it.delimiter) for it in tables(text, 0, len(text))]
+    assert found_tables == ([(names, rows, 1, "")] if rows else [])
 
 
 @pytest.mark.parametrize(
@@ -296,6 +298,18 @@ def test_a_row_has_all_lines_of_its_cells() -> None:
     rows = ['1,"2\n\n3"', "3,4", "5,6"]
     assert rows_of(f"{table}\n\nIt rained.") == rows
     assert rows_of(f"It rained, again.\n\nIt, and\nsnow, fell.\n\n{table}\n\n{table}") == [*rows, *rows]
+
+
+def test_cells_of_tables_that_are_none_are_not_read_again_for_each_block() -> None:
+    block = 'a,b,c|d\n 5, 2, 3" p\n 1, 2,"x\n\n'
+    assert growth(lambda text: [*tables(text, 0, len(text))], lambda size: block * size, 400) < MOST_GROWTH
+
+
+def test_a_cell_is_not_read_beyond_the_part_of_the_text() -> None:
+    block = 'a,b|c\n1, 2|3\n1, 2|3\n1, 2|3\n"1, 2|3\n\n'
+    text = f'{block}{"4" * 20}"|5'
+    (table,) = tables(text, 0, len(block) + 15)
+    assert (table.delimiter, len(table.rows)) == ("|", 3)
 
 
 def test_several_tables_of_a_text() -> None:
