@@ -197,11 +197,12 @@ def test_the_rows_of_a_table_with_bars_end_at_a_separator_except_in_a_grid(lines
         pytest.param(["Ab  Bc  Cd".ljust(498) + "Ef", *["a   b   1"] * 3], "Ab Bc Cd Ef", 3, id="a wide header"),
         pytest.param(["Ab  Bc  Cd".ljust(499) + "Ef", *["a   b   1"] * 3], "", 0, id="a header that is too wide"),
         pytest.param(
-            ["Ab  Bc  Cd", "a   b   1", "a   b   123456", "a   b   12"], "Ab Bc Cd", 3, id="rows of other lengths"
+            ["Ab  Bc  Cd", "a   b   1", "a   b   1234", "a   b   12"], "Ab Bc Cd", 3, id="rows of other lengths"
         ),
         pytest.param(
             ["Ab  Bc  Cd", "aa  bb  11", "aa  bb  11", "aa  bb  11"], "Ab Bc Cd", 3, id="cells as wide as names"
         ),
+        pytest.param(["Ab  Bc Cd Ef", *["a   b  c  123"] * 3], "Ab Bc Cd Ef", 3, id="rows longer than the header"),
         pytest.param(["A  Bc  Cd", "a  b   1", "a  b   1", "a  b   1"], "A Bc Cd", 3, id="a name of one letter"),
         pytest.param(["Quays  Port", "-----  ----", "a      1", "b      2"], "", 0, id="a rule above two rows"),
         pytest.param(["1  2", "-----  ----", "a      1", "b      2", "c      3"], "", 0, id="numbers above a rule"),
