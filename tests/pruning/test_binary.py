@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from context_agent.pruning.binary import MINIFIED_LINE, SHORTEST, binary_spans, is_binary
+from context_agent.pruning.binary import MINIFIED_LINE, SHORTEST, binary_spans, dense_parts, is_dense, is_encoded
 
 SAMPLE = 1_000
 """The characters at the start of a long line that are read."""
@@ -53,7 +53,7 @@ PROSE = "It rained in the port. " * 200
     ],
 )
 def test_what_people_do_not_read(text: str, found: list[str]) -> None:
-    assert [text[start:end] for start, end in binary_spans(text)] == found
+    assert [text[start:end] for start, end, _ in binary_spans(text)] == found
 
 
 @pytest.mark.parametrize(
@@ -71,7 +71,8 @@ def test_what_people_do_not_read(text: str, found: list[str]) -> None:
     ],
 )
 def test_a_long_line_of_many_marks_is_code_or_numbers(text: str, is_found: bool) -> None:
-    assert is_binary(text) is is_found
+    assert is_dense(text) is is_found
+    assert not is_encoded(text)
 
 
 @pytest.mark.parametrize(
@@ -85,5 +86,29 @@ def test_a_long_line_of_many_marks_is_code_or_numbers(text: str, is_found: bool)
         (PROSE[: SHORTEST + 99] + " " + run(), False),
     ],
 )
-def test_a_text_is_binary_if_more_than_half_of_it_is(text: str, is_found: bool) -> None:
-    assert is_binary(text) is is_found
+def test_a_text_is_encoded_if_more_than_half_of_it_is(text: str, is_found: bool) -> None:
+    assert is_encoded(text) is is_found
+    assert not is_dense(text)
+
+
+def test_a_hex_dump_is_dense_and_base64_is_encoded() -> None:
+    assert [span.is_dense for span in binary_spans(f"{DUMP}\nRain.\n{BASE64}\n{run()}")] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("abcd", ["abcd"]),
+        ("abcdefgh", ["abcd", "efgh"]),
+        ("abcdefghi", ["abcd", "efgh", "i"]),
+        ("ab,d,fgh", ["ab,", "d,fg", "h"]),
+        ("ab;,efgh", ["ab;", ",efg", "h"]),
+        ("ab};efgh", ["ab}", ";efg", "h"]),
+        ("ab}\nefgh", ["ab}\n", "efgh"]),
+        (",bcdefgh", [",bcd", "efgh"]),
+    ],
+)
+def test_a_dense_text_is_cut_after_its_lines_blocks_statements_and_items(text: str, parts: list[str]) -> None:
+    offset = 3
+    found = dense_parts(f"xyz{text}xyz", offset, offset + len(text), 4)
+    assert [f"xyz{text}"[start:end] for start, end in found] == parts
