@@ -9,10 +9,15 @@ from typing import NamedTuple
 
 from context_agent.pruning.formats.fields import MOST_READ, asked, first_value, text_field
 
-CALL_MARKS = frozenset(("<function=", "<tool_call>", "<function_calls>", "Action:", "Calling tools:", "tool_name"))
+_TAGS = (
+    "<tool_call>", "<function_calls>", "<minimax:tool_call>", "<|tool_call_begin|>", "<｜tool▁call▁begin｜>",
+    "[TOOL_CALLS]", "<|python_tag|>",
+)  # fmt: skip
+"""The tags of calls in the texts of Qwen, Claude, MiniMax, Kimi, DeepSeek, Mistral and Llama."""
+CALL_MARKS = frozenset((*_TAGS, "<function=", "Action:", "Calling tools:", "tool_name"))
 """The marks of calls that no other text has. A result without an id may answer such a call."""
 _CALL = re.compile(
-    r"(?P<mark><function=)\w|(?P<tagged><tool_call>|<function_calls>)|^[ \t]{0,3}(?P<action>Action:)\s{0,2}\S"
+    rf"(?P<mark><function=)\w|(?P<tagged>{'|'.join(map(re.escape, _TAGS))})|^[ \t]{{0,3}}(?P<action>Action:)\s{{0,2}}\S"
     r"|^(?P<calling>Calling tools:)\n\[|^(?:\[\[ ## |<)(?P<field>tool_name)_\d{1,6}(?: ## \]\]|>)",
     re.M,
 )

@@ -65,6 +65,7 @@ _ROLES = {
     "AIMessageChunk": "assistant", "SystemMessageChunk": "system", "ToolMessageChunk": "tool",
     "reasoning": "assistant", "activity": "assistant",
     "toolResult": "tool", "agent": "assistant", "ROLE_USER": "user", "ROLE_AGENT": "assistant",
+    "ipython": "tool", "observation": "tool",
 }  # fmt: skip
 _FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MISTRAL_MESSAGES, "mistral")}
 """The formats that the type of a message shows."""

@@ -213,6 +213,25 @@ def test_a_tool_message_answers_a_call_in_the_text_of_the_agent() -> None:
     assert len(json.dumps(pruned.messages)) < len(json.dumps(messages))
 
 
+@pytest.mark.parametrize("role", ["tool", "ipython", "observation"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        '<minimax:tool_call>\n<invoke name="read">\n</invoke>\n</minimax:tool_call>',
+        "<|tool_call_begin|>functions.read:0<|tool_call_argument_begin|>{}<|tool_call_end|>",
+        "<｜tool▁call▁begin｜>function<｜tool▁sep｜>read\n```json\n{}\n```<｜tool▁call▁end｜>",
+        '[TOOL_CALLS][{"name": "read", "arguments": {}}]',
+        "<|python_tag|>read.call()",
+    ],
+)
+def test_a_result_may_answer_a_call_in_the_text_of_an_open_model(call: str, role: str) -> None:
+    messages = talk(LONG, "done", role=role)
+    for message in messages[1::2]:
+        message["content"] = f"I read. {call}"
+    pruned = pruner().prune(messages)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+
+
 @pytest.mark.parametrize(
     ("before", "unit", "after"),
     [("", "word ", ""), ("", "<tool_result>\n", ""), ("[", "a", "] Result:"), ("", " ", "")],
