@@ -21,6 +21,7 @@ def line(marks: str, *, blanks: int = 0, letters: int = 0, fill: str = "01234567
 
 
 DUMP = "".join(f"{row * 8:08x}: 7f45 4c46 0201 0100 .ELF\n" for row in range(4))
+SPARSE_DUMP = "0000 aabb ccaa aabb aabb xy\n"
 BASE64 = "".join(f"{run(length=60)}\n" for _ in range(4))
 WHITE = " " * 998
 PROSE = "It rained in the port. " * 200
@@ -42,6 +43,8 @@ PROSE = "It rained in the port. " * 200
         pytest.param("0" + run("abcdEFGH", 199), ["0" + run("abcdEFGH", 199)], id="a digit at the start"),
         pytest.param(f"data:image/png;base64,{run('ABCDEFGHIJ', 300)}", [], id="the name of a type is no content"),
         pytest.param(f"Rain.\n{DUMP}Snow.", [DUMP.strip()], id="a hex dump"),
+        pytest.param(SPARSE_DUMP * 4, [(SPARSE_DUMP * 4).strip()], id="a hex dump of few characters"),
+        pytest.param(SPARSE_DUMP.replace("y", "x") * 4, [], id="a hex dump of too few characters"),
         pytest.param(f"Rain.\n{BASE64}\nSnow.", [BASE64.strip()], id="lines of base64"),
         pytest.param(BASE64.replace("\n", "\r\n"), [BASE64.replace("\n", "\r\n").strip()], id="as in a letter"),
         pytest.param(BASE64.upper(), [], id="lines of capitals"),
@@ -92,7 +95,8 @@ def test_a_text_is_encoded_if_more_than_half_of_it_is(text: str, is_found: bool)
 
 
 def test_a_hex_dump_is_dense_and_base64_is_encoded() -> None:
-    assert [span.is_dense for span in binary_spans(f"{DUMP}\nRain.\n{BASE64}\n{run()}")] == [True, False, False]
+    spans = binary_spans(f"{DUMP}\nRain.\n{BASE64}\n{run()}\n{WHITE}\n")
+    assert [span.is_dense for span in spans] == [True, False, False, False]
 
 
 @pytest.mark.parametrize(
@@ -102,6 +106,7 @@ def test_a_hex_dump_is_dense_and_base64_is_encoded() -> None:
         ("abcdefgh", ["abcd", "efgh"]),
         ("abcdefghi", ["abcd", "efgh", "i"]),
         ("ab,d,fgh", ["ab,", "d,fg", "h"]),
+        ("ab,,efgh", ["ab,,", "efgh"]),
         ("ab;,efgh", ["ab;", ",efg", "h"]),
         ("ab};efgh", ["ab}", ";efg", "h"]),
         ("ab}\nefgh", ["ab}\n", "efgh"]),
