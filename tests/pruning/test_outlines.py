@@ -183,7 +183,13 @@ def test_a_few_lines_may_precede_an_outline() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after"), [("", ""), ("$ kubectl get pods\n\n", ""), ("The pods:\n```yaml\n", "```\nThat is all.\n")]
+    ("before", "after"),
+    [
+        ("", ""),
+        ("$ kubectl get pods\n\n", ""),
+        ("The pods:\n```yaml\n", "```\nThat is all.\n"),
+        ("The mill:\nIts rooms:\nIts pods:\n```yaml\n", "```\n"),
+    ],
 )
 def test_other_lines_may_precede_an_outline_and_a_fence_may_surround_it(before: str, after: str) -> None:
     found = read(before + PODS + after)
@@ -213,6 +219,9 @@ def test_each_document_is_a_value() -> None:
     "text",
     [
         pytest.param(PODS + "The end.\n", id="a line of prose"),
+        pytest.param(f"{PODS}{'- ' * (DEEPEST + 1)}a\n", id="too many dashes in a line"),
+        pytest.param(f"The mill:\nIts rooms:\nIts pods:\n```yaml\nIt rained.\n{PODS}```\n", id="many lines before"),
+        pytest.param("".join(f"Weeks of {row}:\n- it rained\n- dry\n" for row in range(9)), id="news of a word"),
         pytest.param(PODS.replace("  spec:", "\tspec:"), id="a tab"),
         pytest.param(PODS.replace("  empty:", "  kind: Pod"), id="a key twice"),
         pytest.param(f"- kind: Pod\n{PODS}", id="members after an item"),
