@@ -56,6 +56,7 @@ def test_one_id_stands_for_a_list_of_one() -> None:
     ("call", "told"),
     [
         (ToolCall("search_corpu", {"query": "x"}), "Did you mean search_corpus"),
+        (ToolCall("xyz", {}), "The tools are search_corpus, "),
         (ToolCall("search_corpus", {"query": ""}), "query: String should have at least 1 character"),
         (ToolCall("search_corpus", {"query": "x", "limit": 0}), "limit: Input should be greater than"),
         (ToolCall("search_corpus", '{"query"'), "not valid JSON"),
