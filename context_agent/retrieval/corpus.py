@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from reprlib import repr as brief
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from numpy.typing import NDArray
 from context_agent.errors import ConfigError
 from context_agent.retrieval.filters import Where
 from context_agent.types import Chunk, Hit
+
+if TYPE_CHECKING:
+    from context_agent.retrieval.rerankers import Reranker
 
 CANDIDATES = 50
 """The number of fused candidates in one search, before reranking. It is the published baseline's value."""
@@ -114,6 +117,15 @@ class Corpus(Protocol):
 
         Without a BM25 index, all are zero.
         """
+
+
+@runtime_checkable
+class RerankedCorpus(Protocol):
+    """A corpus that says whether it has a reranker. The default policy then also asks it for the final ranking."""
+
+    @property
+    def reranker(self) -> Reranker | None:
+        """The reranker of the hits. None means that there is none."""
 
 
 @runtime_checkable

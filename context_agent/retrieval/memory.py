@@ -206,6 +206,11 @@ class MemoryCorpus:
             cosines[present] = self._vectors[rows[present]] @ self._embed_query(query)
         return cosines
 
+    @property
+    def reranker(self) -> Reranker | None:
+        """See `RerankedCorpus`."""
+        return self._reranker
+
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """See `Corpus.rerank`."""
         if self._reranker is not None and chunks:

@@ -23,7 +23,7 @@ from typing import Protocol
 import numpy as np
 
 from context_agent._support.onnx import PairModel
-from context_agent.errors import CorpusError
+from context_agent.errors import CorpusError, RerankerError
 from context_agent.harness.policy import Assessment
 from context_agent.policies.bridge.amounts import Amounts
 from context_agent.policies.bridge.candidates import (
@@ -180,13 +180,13 @@ class BridgeActor:
     def partial(self, view: View) -> tuple[RankedId, ...]:
         """Rank the documents in view by their latest scores, and return them.
 
-        New blocks are scored first, unless the corpus fails. If an interrupted decision does not end in time, return no
-        documents.
+        New blocks are scored first, unless the corpus or its reranker fails. If an interrupted decision does not end in
+        time, return no documents.
         """
         if not self._deciding.acquire(timeout=INTERRUPTED_SECONDS):
             return ()
         try:
-            with contextlib.suppress(CorpusError):
+            with contextlib.suppress(CorpusError, RerankerError):
                 self._add_shown(view)
                 self._conclude()
             return self.ranking(view)
@@ -512,14 +512,16 @@ class BridgeActor:
     def _conclude(self) -> None:
         """Compute the scores of the final ranking, once.
 
-        The trees score the candidates. Then come the rules for questions that ask for an order of their own. Each rule
-        starts from the scores of the one before. Repeats get low scores before the rules for fields, editions and
-        amounts, because these raise some repeats again.
+        The trees score the candidates, and then the caller's reranker, if there is one. Then come the rules for
+        questions that ask for an order of their own. Each rule starts from the scores of the one before. Repeats get
+        low scores before the rules for fields, editions and amounts, because these raise some repeats again.
         """
         if self._concluded:
             return
         self._concluded = True
-        scores = self.judgment.ranking_scores(self._scores, self._effort.compared)
+        # If the reranker fails, the ranking of the trees remains.
+        self._scores = self.judgment.ranking_scores(self._scores, self._effort.compared)
+        scores = self.judgment.reranked(self._scores)
         self._scores = self._novelty.discounted(scores)
         fed = with_feedback(self.notes, scores, self._scores)
         if fed is not scores:

@@ -81,6 +81,11 @@ COMPARED_PIECES = 96
 """The word pieces of a candidate that late interaction compares with the question."""
 IDENTIFIER_WEIGHT = 4.0
 """The log-odds that a candidate gains if it has the identifier and the question has no other words."""
+RERANKED = 50
+"""The maximum number of candidates that the caller's reranker reads for the final ranking."""
+RERANKER_WEIGHT = 1.0
+"""How much the caller's reranker counts in the final ranking, beside the scores so far."""
+_LEAST_SHARE, _EQUAL_DECIMALS = 1e-6, 6
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
 """Words of a title that are compared."""
@@ -158,6 +163,32 @@ def late_scores(notes: Notes, rows: NDArray[np.intp]) -> Floats:
     scores = np.full(len(notes), np.nan, dtype=np.float32)
     scores[rows] = late_interaction(notes.question.text, texts, longest=COMPARED_PIECES)
     return scores
+
+
+def with_reranker(scores: Floats, rows: NDArray[np.intp], relevance: Floats) -> Floats:
+    """Return the scores after the judgment of the caller's reranker, shape (n_candidates,).
+
+    The candidates that it read are ordered by the sum of two standard scores, of their log-odds and of their relevance.
+    They exchange their scores. So the scale of the reranker does not matter, and the calibration still holds. Of equal
+    candidates, the one with the higher score comes first.
+
+    Args:
+        scores: The probability that each candidate belongs to the answer, shape (n_candidates,).
+        rows: The rows of the candidates that the reranker read, shape (n_read,).
+        relevance: The reranker's scores of these candidates, shape (n_read,).
+    """
+    shares = np.clip(scores[rows].astype(np.float64), _LEAST_SHARE, 1 - _LEAST_SHARE)
+    total = _scaled(np.log(shares / (1 - shares))) + RERANKER_WEIGHT * _scaled(relevance.astype(np.float64))
+    order = np.lexsort((-shares, -total.round(_EQUAL_DECIMALS)))
+    changed = scores.copy()
+    changed[rows[order]] = np.sort(scores[rows])[::-1]
+    return changed
+
+
+def _scaled(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return how many standard deviations each value is above the mean. If all values are equal, return zeros."""
+    spread = float(values.std())
+    return (values - values.mean()) / spread if spread > 0 else np.zeros_like(values)
 
 
 def with_late_interaction(inputs: Floats, late: Floats) -> Floats:

@@ -16,6 +16,7 @@ from context_agent.policies.bridge.features import TEXT_FEATURES, TextFeatures, 
 from context_agent.policies.bridge.links import LINK_FEATURES, Links
 from context_agent.policies.bridge.networks import INPUTS, READING, Network, Scorer
 from context_agent.policies.bridge.ranking import (
+    RERANKED,
     Judgments,
     asked_order,
     compared_rows,
@@ -23,6 +24,7 @@ from context_agent.policies.bridge.ranking import (
     late_scores,
     ranking_features,
     with_late_interaction,
+    with_reranker,
 )
 from context_agent.policies.bridge.reader import Readings, read_odds, reading_features
 from context_agent.policies.bridge.score_calibration import (
@@ -30,7 +32,8 @@ from context_agent.policies.bridge.score_calibration import (
     sigmoid,
     stopping_features,
 )
-from context_agent.retrieval.corpus import Corpus
+from context_agent.retrieval.corpus import Corpus, RerankedCorpus
+from context_agent.retrieval.rerankers import HitReranker
 
 MOST_OPEN = 0.2
 """The share of a question with names that the best passage may leave open if more searches are to be spared."""
@@ -84,6 +87,7 @@ class RelevanceJudgment:
         self._text = TextFeatures(notes)
         self._links = Links(notes)
         self._cosines = Cosines(notes, corpus)
+        self._corpus = corpus
         self.corpus_size = corpus.count()
         """The number of chunks in the corpus, for the calibration."""
         self.rows: Floats = np.zeros((0, len(INPUTS["second"])), dtype=np.float32)
@@ -146,6 +150,20 @@ class RelevanceJudgment:
         inputs, added = self.ranking_inputs(), identifier_odds(self.notes)
         self._late = late_scores(self.notes, compared_rows(self._ranker(inputs) + added, compared))
         return sigmoid(self._ranker(with_late_interaction(inputs, self._late)) + added)
+
+    def reranked(self, scores: Floats) -> Floats:
+        """Return the scores after the judgment of the corpus's reranker, shape (n_candidates,).
+
+        Without a reranker, the scores do not change. One that counts the order of a search is left out, because the
+        candidates come from several searches. Raise `RerankerError` if the reranker fails.
+        """
+        reranker = self._corpus.reranker if isinstance(self._corpus, RerankedCorpus) else None
+        if reranker is None or isinstance(reranker, HitReranker) or not len(scores):
+            return scores
+        ids = [self.notes.candidates[row].id for row in compared_rows(scores, RERANKED).tolist()]
+        chunks = self._corpus.get(ids)
+        rows = np.array([self.notes.rows[chunk.id] for chunk in chunks], dtype=np.intp)
+        return with_reranker(scores, rows, self._corpus.rerank(self.notes.question.text, chunks))
 
     def late_interaction(self, scores: Floats, compared: int) -> Floats:
         """Return the late interaction of the `compared` best candidates with the question, shape (n_candidates,).

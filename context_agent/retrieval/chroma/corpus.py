@@ -367,6 +367,11 @@ class ChromaCorpus:
             cosines[positions] = np.einsum("ij,j->i", matrix, vector) / (norm or 1.0)
         return cosines
 
+    @property
+    def reranker(self) -> Reranker | None:
+        """See `RerankedCorpus`."""
+        return self._reranker
+
     def rerank(self, query: str, chunks: Sequence[Chunk]) -> NDArray[np.float32]:
         """See `Corpus.rerank`."""
         if self._reranker is not None and chunks:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 from context_agent import BridgePolicy, Document, MemoryCorpus, SearchAgent
 from context_agent.errors import ConfigError
@@ -40,6 +41,7 @@ from context_agent.policies.bridge.ranking import (
     late_scores,
     ranking_features,
     with_late_interaction,
+    with_reranker,
 )
 from context_agent.policies.bridge.score_calibration import STOPPING, ScoreCalibration, log_odds
 from context_agent.pruning.view import ActionTaken
@@ -401,3 +403,27 @@ def test_an_identifier_in_another_notation_adds_what_the_reader_does_not_see():
     same, other, none = identifier_odds(notes)
     assert same == other > none == 0
     assert identifier_odds(notes, only_renoted=True).tolist() == [0, other, 0]
+
+
+@given(st.data(), st.integers(1, 12))
+def test_a_reranker_exchanges_the_scores_of_what_it_read(data: st.DataObject, count: int) -> None:
+    scores = data.draw(arrays(np.float32, count, elements=st.floats(0, 1, width=32)))
+    rows = np.array(data.draw(st.lists(st.integers(0, count - 1), unique=True, min_size=1)), dtype=np.intp)
+    relevance = data.draw(arrays(np.float32, len(rows), elements=st.integers(-9, 9)))
+    changed = with_reranker(scores, rows, relevance)
+    others = np.setdiff1d(np.arange(count), rows)
+    np.testing.assert_array_equal(changed[others], scores[others])
+    np.testing.assert_array_equal(np.sort(changed), np.sort(scores))
+    np.testing.assert_array_equal(with_reranker(scores, rows, 4 * relevance + 8), changed), "the scale does not matter"
+
+
+def test_a_reranker_and_the_scores_so_far_count_about_the_same() -> None:
+    scores, every = np.array([0.9, 0.5, 0.1, 0.1], np.float32), np.arange(4)
+
+    def order(*relevance: float) -> list[int]:
+        return np.argsort(-with_reranker(scores, every, np.array(relevance, np.float32)), kind="stable").tolist()
+
+    assert order(0, 0, 0, 0) == [0, 1, 2, 3]
+    assert order(0, 5, 0, 0) == [1, 0, 2, 3]
+    assert order(0, 0, 0, 5) == [0, 3, 1, 2]
+    assert order(-5, 0, 0, 5) == [3, 1, 0, 2]

@@ -14,6 +14,7 @@ from hypothesis.extra.numpy import arrays
 
 from context_agent import Document, MemoryCorpus, SearchAgent, SearchResult
 from context_agent._support.shipped_models import shipped_reader
+from context_agent.errors import RerankerError
 from context_agent.policies.bridge import BridgePolicy, Scorer
 from context_agent.policies.bridge.candidates import AnalyzedPassage, ChunkCandidate, Notes, WordWeights, document_rows
 from context_agent.policies.bridge.ranking import RANKING, Trees, identifier_odds
@@ -446,3 +447,61 @@ def test_probabilities_rise_with_the_confidence_and_the_score() -> None:
     scores, confidence = np.array([0.2, 0.9], np.float32), 0.7
     logits = -0.5 + 0.3 * np.log(0.7 / 0.3) + 0.6 * np.log(scores / (1 - scores))
     np.testing.assert_allclose(calibration.probabilities(scores, confidence), 1 / (1 + np.exp(-logits)), rtol=1e-5)
+
+
+class Preferring:
+    """A reranker that prefers texts with a word. After `working` calls, it fails."""
+
+    name = "preferring"
+
+    def __init__(self, word: str, working: int = 99) -> None:
+        self.word, self.working = word, working
+        self.read: list[int] = []
+
+    def score(self, query: str, texts: Sequence[str]) -> np.ndarray:
+        if len(self.read) == self.working:
+            raise RerankerError("the reranker is down")
+        self.read.append(len(texts))
+        return np.array([9.0 * (self.word in text) for text in texts], np.float32)
+
+
+class PreferringHits(Preferring):
+    """The same, but its scores of hits also count their order."""
+
+    def score_hits(self, query: str, texts: Sequence[str]) -> np.ndarray:
+        return self.score(query, texts)
+
+
+def test_the_reranker_of_the_corpus_counts_in_the_final_ranking() -> None:
+    documents = [Document(str(number), f"Tea {number} is grown on a hill.") for number in range(8)]
+
+    def first(reranker: Preferring) -> str:
+        corpus = MemoryCorpus(documents, embedder=HashEmbedder(), reranker=reranker)
+        return SearchAgent(corpus, BridgePolicy(effort="fast")).search("Which tea is grown on a hill?").documents[0].id
+
+    assert {first(Preferring(f"Tea {number}")) for number in (2, 5, 7)} == {"2", "5", "7"}
+
+
+def test_a_reranker_reads_the_best_candidates_with_the_question_once_more() -> None:
+    documents = [Document(str(number), f"Tea {number} is grown on a hill.") for number in range(8)]
+    counts = []
+    for reranker in (Preferring("Tea 5"), PreferringHits("Tea 5")):
+        corpus = MemoryCorpus(documents, embedder=HashEmbedder(), reranker=reranker)
+        SearchAgent(corpus, BridgePolicy(effort="fast")).search("Which tea is grown on a hill?")
+        counts.append(len(reranker.read))
+    assert counts[0] == counts[1] + 1, "a reranker of hits counts the order of a search, so it reads no candidates"
+
+
+def test_if_the_reranker_fails_at_the_end_the_ranking_of_the_trees_remains() -> None:
+    documents = [Document(str(number), f"Tea {number} is grown on a hill.") for number in range(8)]
+
+    def searched(reranker: Preferring) -> SearchResult:
+        corpus = MemoryCorpus(documents, embedder=HashEmbedder(), reranker=reranker)
+        return SearchAgent(corpus, BridgePolicy(effort="fast")).search("Which tea is grown on a hill?")
+
+    by_trees = PreferringHits("Tea 5")
+    expected = searched(by_trees)
+    result = searched(Preferring("Tea 5", working=len(by_trees.read)))
+    assert result.error is not None
+    assert "the reranker is down" in result.error
+    assert [document.id for document in result.documents] == [document.id for document in expected.documents]
