@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from context_agent.retrieval import language_fit
 from context_agent.retrieval.language_fit import knows_language, language_warning
 from tests.support.human_rights import TEXTS
 
@@ -49,6 +50,11 @@ def test_short_english_sentences_about_invented_names_fit() -> None:
         ("minilm-384@1a2b3c4d", "zh", "阀门", False),
         ("minilm-384@1a2b3c4d", "de", "Why is the pressure at the valve not the same as in the boiler?", True),
         ("static-minilm-256@1a2b3c4d", "en", "pressure valve", True),
+        ("static-minilm-256@1a2b3c4d", "en", "which", True),
+        ("static-minilm-256@1a2b3c4d", "en", "4711 2.5", True),
+        ("static-minilm-256@1a2b3c4d", "en", "Comment s'appelle l'extraction d'un objet de son fond ?", False),
+        ("static-minilm-256@1a2b3c4d", "en", "Was ist ein verwaistes Paket?", False),
+        ("static-minilm-256@1a2b3c4d", "en", "Qui a créé le programme, et dans quelles circonstances ?", False),
         ("multilingual-384@1a2b3c4d", "de", "Druck Ventil", True),
     ],
 )
@@ -56,3 +62,27 @@ def test_an_english_embedder_knows_no_query_in_another_language(
     embedder: str, most_texts: str, query: str, known: bool
 ) -> None:
     assert knows_language(embedder, most_texts, query) is known
+
+
+@pytest.mark.parametrize(
+    ("query", "is_loaded"),
+    [
+        ("repair of an old stone bridge", False),
+        ("Was the weir at Brasko built by an engineer, and for what?", False),
+        ("Brasko Tessel Corran Lume", True),
+        ("kalkhaltiges Wasser im Keller gefunden", True),
+        ("Paket Kernel Desktop Distribution die alt stable", True),
+    ],
+)
+def test_most_english_queries_need_no_model_of_languages(
+    query: str, is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def identified(text: str, majority: str) -> str:
+        asked.append(text)
+        return majority
+
+    monkeypatch.setattr(language_fit, "language_of", identified)
+    assert knows_language("minilm-384@1a2b3c4d", "en", query)
+    assert bool(asked) is is_loaded
