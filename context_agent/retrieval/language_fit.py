@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from context_agent._support.token_table import load_weights
 from context_agent.text.language_identification import language_of, languages_shown
 from context_agent.text.languages import ENGLISH
 from context_agent.text.normalization import well_formed
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
 
 ENGLISH_EMBEDDERS = ("static-minilm", "minilm-", "chroma-default")
 """The prefixes of the names of embedders with the vocabulary of all-MiniLM-L6-v2."""
@@ -45,7 +48,7 @@ def _is_plain_english(query: str) -> bool:
     other languages.
     """
     words = _WORD.findall(query.lower())
-    tokenizer = load_weights().tokenizer
+    tokenizer = _english_tokenizer()
     whole = sum(tokenizer.token_to_id(word) is not None for word in words)
     if whole < max(1, MOST_WHOLE_WORDS * len(words)):
         return False
@@ -67,7 +70,7 @@ def language_warning(embedder: str, texts: Sequence[str]) -> str:
     if not embedder.startswith(ENGLISH_EMBEDDERS):
         return ""
     sample = [well_formed(text[:MISFIT_CHARACTERS]) for text in texts]
-    encodings = load_weights().tokenizer.encode_batch(sample, add_special_tokens=False)
+    encodings = _english_tokenizer().encode_batch(sample, add_special_tokens=False)
     lengths, whole_words, judged = [], 0, 0
     for text, encoding in zip(sample, encodings, strict=True):
         named = {place for name in _CAPITALIZED_WORD.finditer(text) for place in range(*name.span())}
@@ -90,3 +93,10 @@ def language_warning(embedder: str, texts: Sequence[str]) -> str:
         "English into pieces of 4, so dense search will find little. Index into a new --path with --embedder "
         f"multilingual, which supports 16 languages, or with --embedder {LARGER_EMBEDDER}, which supports 50."
     )
+
+
+def _english_tokenizer() -> Tokenizer:
+    # Help does without the token table.
+    from context_agent._support.token_table import load_weights
+
+    return load_weights().tokenizer
