@@ -162,7 +162,9 @@ class RelevanceJudgment:
             return scores
         ids = [self.notes.candidates[row].id for row in compared_rows(scores, RERANKED).tolist()]
         chunks = self._corpus.get(ids)
-        rows = np.array([self.notes.rows[chunk.id] for chunk in chunks], dtype=np.intp)
+        if not chunks:  # They were deleted since the search.
+            return scores
+        rows = np.array([self.notes.rows[chunk.id] for chunk in chunks])
         return with_reranker(scores, rows, self._corpus.rerank(self.notes.question.text, chunks))
 
     def late_interaction(self, scores: Floats, compared: int) -> Floats:

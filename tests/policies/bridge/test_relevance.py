@@ -27,8 +27,10 @@ from context_agent.policies.bridge.score_calibration import (
     log_odds,
     sigmoid,
 )
+from context_agent.retrieval.corpus import Corpus
 from context_agent.retrieval.retriever_weights import Calibration
 from context_agent.testing.embedders import HashEmbedder
+from context_agent.train.bridge.withheld_corpus import WithheldCorpus
 from tests.support.two_hop_films import TRUSTING, calibrated, world
 
 
@@ -505,3 +507,21 @@ def test_if_the_reranker_fails_at_the_end_the_ranking_of_the_trees_remains() -> 
     assert result.error is not None
     assert "the reranker is down" in result.error
     assert [document.id for document in result.documents] == [document.id for document in expected.documents]
+
+
+def test_without_a_reranker_or_chunks_to_read_the_scores_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    documents = [Document(str(number), f"Tea {number}.") for number in range(3)]
+    scores = np.array([0.2, 0.7, 0.1], np.float32)
+    reranked = MemoryCorpus(documents, embedder=HashEmbedder(), reranker=Preferring("Tea 0"))
+    notes = Notes.of("Which tea?", WordWeights(reranked))
+    for chunk in reranked.walk():
+        notes.add(ChunkCandidate(chunk.id, chunk.document_id, AnalyzedPassage("", chunk.text), 10, 0))
+
+    def scores_in(corpus: Corpus) -> list[float]:
+        return cast("list[float]", RelevanceJudgment(notes, corpus, None, shipped_reader()).reranked(scores).tolist())
+
+    assert scores_in(reranked) == scores[[1, 0, 2]].tolist()
+    assert scores_in(WithheldCorpus(reranked, ())) == scores.tolist(), "a corpus that does not know of rerankers"
+    assert scores_in(MemoryCorpus(documents, embedder=HashEmbedder())) == scores.tolist()
+    monkeypatch.setattr(reranked, "get", lambda chunk_ids: [])
+    assert scores_in(reranked) == scores.tolist(), "the chunks were deleted since the search"
