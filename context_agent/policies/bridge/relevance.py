@@ -1,7 +1,8 @@
 """The relevance of the candidates, judged by the networks, the reader, late interaction and the trees.
 
 During the search, the networks score the candidates, and the reader's judgment corrects the scores of the best ones. At
-the end, the trees weigh all of this with late interaction. The calibration turns the result into probabilities.
+the end, the trees weigh all of this with late interaction, and a reranker of the caller counts as much as they do. The
+calibration turns the result into probabilities.
 """
 
 from __future__ import annotations
