@@ -72,7 +72,7 @@ def read_conversation(file: Path) -> SavedConversation:
     else:
         value = _value(file, text)
         bundle = find_conversation(value)
-        if bundle is None and isinstance(value, dict) and not {"role", "type"}.isdisjoint(value):
+        if bundle is None and isinstance(value, dict) and (not {"role", "type"}.isdisjoint(value) or _has_turns(value)):
             # A session of one line. Its only line looks like a JSON file with one object.
             bundle, lines, by_line = find_conversation([value]), [text], True
     for read in (bundle.value, bundle.messages) if bundle else (value,):
@@ -89,6 +89,14 @@ def read_conversation(file: Path) -> SavedConversation:
         output.note(f"the last line of {_name(file)} is incomplete, so it is left as it is")
     texts = lines[: len(lines) - bool(torn)] if by_line else [text]
     return SavedConversation(bundle, texts, by_line, torn)
+
+
+def _has_turns(value: dict[str, Any]) -> bool:
+    """Return True if an object by itself has turns of an agent with their results, such as a trajectory of DSPy."""
+    from context_agent.pruning.formats.recognition import read_content
+
+    content = read_content(value, 0)
+    return bool(content.later or content.results)
 
 
 def _without_messages(value: Any) -> str:

@@ -117,7 +117,8 @@ def test_a_session_with_a_message_per_line_stays_one(inside, tmp_path):
 
 def test_a_session_may_have_a_single_line(inside, tmp_path):
     message = {"role": "tool", "tool_call_id": "a", "content": "The weir has three gates."}
-    for line in (message, {"type": "user", "message": {"role": "user", "content": "Why?"}, "uuid": "u"}):
+    trajectory = {"thought_0": "I look.", "tool_name_0": "look", "tool_args_0": {}, "observation_0": "Three gates."}
+    for line in (message, {"type": "user", "message": {"role": "user", "content": "Why?"}, "uuid": "u"}, trajectory):
         (tmp_path / "session.jsonl").write_text(f"{json.dumps(line)}\n", encoding="utf-8")
         process = inside("prune", "session.jsonl", "--out", "new.jsonl")
         assert process.returncode == 0, process.stderr

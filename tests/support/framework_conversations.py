@@ -1207,7 +1207,140 @@ _dashscope = _turns(
     ],
 )
 
+_environment = _text_protocol(
+    lambda calls: [{"role": "environment", "content": "\n\n".join(text for c in calls for text in c.texts)}]
+)
+_langgraph = _turns(
+    lambda text: {"__start__": {"messages": [{"type": "human", "content": text}]}},
+    lambda text, calls: [
+        {"trim.before_model": None},
+        {
+            "agent": {
+                "messages": [
+                    {
+                        "type": "ai",
+                        "content": text,
+                        "tool_calls": [{"name": "search", "args": c.arguments, "id": c.id} for c in calls],
+                    }
+                ]
+            }
+        },
+    ],
+    lambda calls: [
+        {"tools": {"messages": [{"type": "tool", "content": _content(c), "tool_call_id": c.id} for c in calls]}}
+    ],
+)
+
+
+def _content(call: Call) -> Any:
+    """Return a text, or objects without a type."""
+    return call.texts[0] if call.is_plain else [{"title": f"Part {n}", "body": it} for n, it in enumerate(call.texts)]
+
+
+_semantic_kernel_csharp = _turns(
+    lambda text: {"Role": {"Label": "user"}, "Items": [{"$type": "TextContent", "Text": text}]},
+    lambda text, calls: [
+        {
+            "Role": {"Label": "assistant"},
+            "Items": [
+                *_said(text, {"$type": "TextContent", "Text": text}),
+                *(
+                    {"$type": "FunctionCallContent", "Id": c.id, "FunctionName": "search", "Arguments": c.arguments}
+                    for c in calls
+                ),
+            ],
+        }
+    ],
+    lambda calls: [
+        {
+            "Role": {"Label": "tool"},
+            "Items": [
+                {"$type": "FunctionResultContent", "CallId": c.id, "FunctionName": "search", "Result": _value(c)}
+                for c in calls
+            ],
+        }
+    ],
+)
+
+
+def _realtime(new: str) -> Renderer:
+    """Return a renderer of a log of the Realtime API, whose event `new` announces each item."""
+
+    def event(kind: str, **fields: Any) -> dict[str, Any]:
+        return {"type": kind, "event_id": "e", **fields}
+
+    def done(text: str, calls: Sequence[Call]) -> list[Any]:
+        spoken = {"type": "message", "role": "assistant", "content": [{"type": "output_audio", "transcript": text}]}
+        output = [
+            *_said(text, spoken),
+            *(
+                {"type": "function_call", "call_id": c.id, "name": "search", "arguments": json.dumps(c.arguments)}
+                for c in calls
+            ),
+        ]
+        started = {"content": [], "arguments": "", "status": "in_progress"}
+        return [
+            event("response.created", response={}),
+            *(event(new, item={name: started.get(name, item[name]) for name in item}) for item in output),
+            *(event("response.output_item.done", item=item) for item in output),
+            event("response.done", response={"status": "completed", "output": output}),
+        ]
+
+    return _turns(
+        lambda text: event(
+            new, item={"type": "message", "role": "user", "content": [{"type": "input_text", "text": text}]}
+        ),
+        done,
+        lambda calls: [
+            event(new, item={"type": "function_call_output", "call_id": c.id, "output": c.texts[0]}) for c in calls
+        ],
+    )
+
+
+def _code_step(text: str, calls: Sequence[Call]) -> dict[str, Any]:
+    return {
+        "step_number": 1,
+        "tool_calls": [_function(c) | {"function": {"name": "search", "arguments": c.arguments}} for c in calls],
+        "error": None,
+        "model_output_message": {"role": "assistant", "content": text},
+        "model_output": text,
+        "observations": "\n\n".join(it for c in calls for it in c.texts) if calls else None,
+        "action_output": None,
+    }
+
+
+_smolagents_steps = _turns(
+    lambda text: {"task": text, "task_images": None},
+    lambda text, calls: [_code_step(text, calls)],
+    lambda calls: [],
+)
+
+
+def _dspy(turns: Sequence[Turn]) -> list[Any]:
+    """Return the messages of a `dspy.History`. All steps of an agent are in the message of the user's question."""
+    messages: list[dict[str, Any]] = []
+    for turn in turns:
+        if turn.user or not messages:
+            messages.append({"question": turn.user, "trajectory": {}, "answer": ""})
+        steps = messages[-1]["trajectory"]
+        for call in turn.calls or (Call("", {}, ("Completed.",)),):
+            number = len(steps) // 4
+            steps[f"thought_{number}"] = turn.agent
+            steps[f"tool_name_{number}"] = "search" if call.id else "finish"
+            steps[f"tool_args_{number}"] = call.arguments
+            failed = f"Execution error in search: {call.texts[0]}"
+            steps[f"observation_{number}"] = failed if call.is_error else _value(call)
+    return messages
+
+
 FRAMEWORKS: dict[str, Renderer] = {
+    "environment": _environment,
+    "langgraph updates": _langgraph,
+    "semantic-kernel c#": _semantic_kernel_csharp,
+    "realtime": _realtime("conversation.item.created"),
+    "realtime 2": _realtime("conversation.item.added"),
+    "smolagents steps": _smolagents_steps,
+    "dspy": _dspy,
     "crush": _crush,
     "dashscope": _dashscope,
     "vercel": _vercel(lambda call: {"output": _vercel_output(call)}, "input"),

@@ -78,7 +78,7 @@ def read_authored(message: Any, index: int, role: str, kind: MessageKind | None)
         elif name == "tool_result":
             _add_result(reading, path, part)
             reading.kind = reading.kind or "anthropic"
-        elif name in TEXT_PARTS or (not name and isinstance(get_field(part, "text"), str)):
+        elif name in TEXT_PARTS or text_field(part, "transcript") or (not name and _has_text(part)):
             _add_text(reading, path, part)
         elif role == "assistant" and (name in OWN_RESULTS or name in SERVER_CALLS):
             is_waiting = name in SERVER_CALLS and text_field(part, "id") not in answered
@@ -101,11 +101,15 @@ def _is_opaque(name: str, kind: MessageKind | None) -> bool:
     return name in OPAQUE_PARTS or name.endswith("_tool_result") or (kind == "langchain" and is_item(name))
 
 
+def _has_text(part: Any) -> bool:
+    return isinstance(get_field(part, "text"), str)
+
+
 def _add_text(reading: ContentCollector, path: Path, part: Any) -> None:
     """Add a text part, which is a text or has one."""
     if isinstance(part, str):
         reading.add_text(path, part)
-    elif isinstance(get_field(part, "text"), str):
+    elif _has_text(part):
         reading.add_text((*path, "text"), text_of(part))
     else:
         reading.words.append(text_of(part))

@@ -35,7 +35,7 @@ OPAQUE_PARTS = frozenset((
     "container_upload", "tool_reference", "tool_call", "search_result", "media", "file-data", "file-url", "file-id",
     "image-file-id", "tool_file", "document_url", "resource_link", "fallback", "mcp_tool_listing", "tool_addition",
     "tool_removal", "browser_state", "reference", "custom", "file-reference", "non_standard", "text-plain",
-    "think", "function",
+    "think", "function", "output_audio",
 ))  # fmt: skip
 """Known parts without a text to judge, or without a text that pruning may change."""
 
@@ -65,11 +65,22 @@ def result_texts(content: Any, path: Path, kind: MessageKind) -> tuple[list[Resu
             texts += found
         elif name in _FILE_PARTS:
             texts += file_texts(here, part, text_type)
-        elif not name and first_value(part, *_STREAMS) is not None:
-            texts += [result_text((*here, stream), text) for stream in _STREAMS if (text := text_field(part, stream))]
+        elif not name and (own := _untyped_texts(here, part)) is not None:
+            texts += own
         elif name not in OPAQUE_PARTS:
             unknown.append(name)
     return texts, unknown
+
+
+def _untyped_texts(path: Path, part: Any) -> list[ResultText] | None:
+    """Return the texts of a part without a type: the output of a shell, or a JSON object. For another one return None.
+
+    Objects are read one by one, because an object stays one without its texts. A list of them could become a list of
+    texts.
+    """
+    if first_value(part, *_STREAMS) is not None:
+        return [result_text((*path, stream), text) for stream in _STREAMS if (text := text_field(part, stream))]
+    return (value_texts(path, part) or None) if isinstance(part, Mapping) else None
 
 
 def texts_at(value: Any, steps: Sequence[str], path: Path) -> Iterator[ResultText]:
@@ -177,5 +188,5 @@ def _image_data(part: Any, name: str) -> Any:
 
 def text_of(part: Any) -> str:
     """Return the words in a text part."""
-    text = first_value(part, "text", "thinking", "refusal")
+    text = first_value(part, "text", "thinking", "refusal", "transcript")
     return text if isinstance(text, str) else ""

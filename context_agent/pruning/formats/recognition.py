@@ -5,7 +5,7 @@ Messages may be dicts or objects, and no framework is imported. Files and unknow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -50,13 +50,22 @@ from context_agent.pruning.formats.openhands import is_openhands, read_openhands
 from context_agent.pruning.formats.responses import is_item, read_item
 from context_agent.pruning.formats.sharegpt import is_sharegpt, read_sharegpt
 from context_agent.pruning.formats.text_results import with_observation, with_text_results
-from context_agent.pruning.formats.trajectories import is_trajectory_step, read_trajectory_step
+from context_agent.pruning.formats.trajectories import (
+    is_dspy_turn,
+    is_smolagents_step,
+    is_trajectory_step,
+    read_dspy_turn,
+    read_smolagents_step,
+    read_trajectory_step,
+)
 from context_agent.pruning.formats.typed_parts import has_typed_parts, pydantic_ai_author, read_typed_parts
 from context_agent.pruning.formats.vercel_ui import is_vercel_ui, read_vercel_ui
 from context_agent.pruning.formats.vscode_chat import is_vscode_request, read_vscode_request
-from context_agent.pruning.formats.wrappers import is_compaction_record, is_session_record, unwrapped
+from context_agent.pruning.formats.wrappers import held_messages, is_compaction_record, is_session_record, unwrapped
 from context_agent.pruning.formats.zed import is_older_zed, is_zed, read_older_zed, read_zed
 
+_ENVIRONMENT = "environment"
+"""The role of results in the histories of some agents whose calls are texts."""
 _ROLES = {
     "system": "system", "developer": "system", "user": "user", "human": "user", "assistant": "assistant",
     "ai": "assistant", "model": "assistant", "chatbot": "assistant", "tool": "tool", "function": "tool",
@@ -65,7 +74,7 @@ _ROLES = {
     "AIMessageChunk": "assistant", "SystemMessageChunk": "system", "ToolMessageChunk": "tool",
     "reasoning": "assistant", "activity": "assistant",
     "toolResult": "tool", "agent": "assistant", "ROLE_USER": "user", "ROLE_AGENT": "assistant",
-    "ipython": "tool", "observation": "tool",
+    "ipython": "tool", "observation": "tool", _ENVIRONMENT: "user",
 }  # fmt: skip
 _FAMILIES: dict[str, MessageKind] = {"message": "responses", **dict.fromkeys(MISTRAL_MESSAGES, "mistral")}
 """The formats that the type of a message shows."""
@@ -78,6 +87,8 @@ _WITHOUT_ROLE: tuple[tuple[Callable[[Any], bool], Callable[[Any, int], MessageCo
     (is_interaction_step, read_interaction_step),
     (is_sharegpt, read_sharegpt),
     (is_trajectory_step, read_trajectory_step),
+    (is_smolagents_step, read_smolagents_step),
+    (is_dspy_turn, read_dspy_turn),
     (is_openhands, read_openhands),
     (is_copilot_cli, read_copilot_cli),
     (is_gemini_live, read_gemini_live),
@@ -128,14 +139,26 @@ def read_content(
     """
     if isinstance(message, tuple | list) and len(message) == 2 and all(isinstance(item, str) for item in message):
         message = {"role": message[0], "content": message[1]}
+    if held := held_messages(message):
+        return _joined(held, index)
     if is_session_record(message):
         return MessageContent("unknown", is_compaction=is_compaction_record(message))
     path, inner = unwrapped(message)
     content = _read(inner, index)
-    if text_field(inner, "message_type") == "observation" and written_calls is not None:
+    is_observation = text_field(inner, "message_type") == "observation" or text_field(inner, "role") == _ENVIRONMENT
+    if is_observation and written_calls is not None:
         content = with_observation(content, index)
     content = with_text_results(content, index, written_calls, is_last=is_last)
     return _under(path, content) if path else content
+
+
+def _joined(held: Sequence[tuple[Path, Any]], index: int) -> MessageContent:
+    """Return the contents of the messages in one event. The first has the others as later contents."""
+    contents: list[MessageContent] = []
+    for path, message in held:
+        content = _under(path, read_content(message, index + len(contents)))
+        contents += [replace(content, later=()), *content.later]
+    return replace(contents[0], later=tuple(contents[1:]))
 
 
 def _under(path: Path, content: MessageContent) -> MessageContent:
@@ -154,7 +177,9 @@ def _under(path: Path, content: MessageContent) -> MessageContent:
 def _read(message: Any, index: int) -> MessageContent:
     kind = text_field(message, "type")
     role = next(filter(None, (text_field(message, name) for name in ("role", "_role"))), "")
-    role = role or text_field(get_field(message, "author"), "role")
+    role = role or text_field(get_field(message, "author"), "role") or text_field(get_field(message, "Role"), "Label")
+    if role == _ENVIRONMENT and any(text_field(message, name) for name in ("tool_call_id", "name", "tool_name")):
+        role = "tool"
     if is_cohere_entry(message, role):
         return read_cohere(message, index)
     if not role and (content := _without_role(message, kind, index)) is not None:

@@ -23,7 +23,10 @@ from context_agent.pruning.formats.fields import (
 )
 from context_agent.pruning.formats.parts import result_text, result_texts, value_texts
 
-_WORDS = frozenset(("text", "reasoning", "text_reasoning", "thinking", "user-prompt", "system-prompt"))
+_WORDS = frozenset((
+    "text", "reasoning", "text_reasoning", "thinking", "user-prompt", "system-prompt", "TextContent",
+    "ReasoningContent",
+))  # fmt: skip
 _OPAQUE = frozenset((
     "image", "file", "source-url", "source-document", "step-start", "source", "redacted-reasoning",
     "reasoning-file", "tool-approval-request", "tool-approval-response", "builtin-tool-call", "builtin-tool-return",
@@ -32,7 +35,7 @@ _OPAQUE = frozenset((
     "instruction", "instruction-delta", "instruction-baseline", "instruction-digest", "tool-availability-delta",
     "capability-load-delta", "model-settings-delta", "binary", "annotation", "file_reference",
     "data", "error", "usage", "finish", "image_url", "hosted_file", "hosted_vector_store", "hostedFile",
-    "hostedVectorStore",
+    "hostedVectorStore", "ImageContent", "AudioContent", "BinaryContent", "AnnotationContent", "FileReferenceContent",
 ))  # fmt: skip
 """Known parts without a text that pruning may change."""
 _OPAQUE_ENDS = ("toolcall", "toolresult", "approvalrequest", "approvalresponse")
@@ -54,6 +57,7 @@ class PartFormat:
         name: The field with the name of the tool.
         arguments: The fields that may have the arguments of a call.
         outputs: The fields that may have the output in a result.
+        answer: The field of a result with the id of the call, if it has another name than in the call.
     """
 
     kind: MessageKind
@@ -65,6 +69,7 @@ class PartFormat:
     name: str
     arguments: tuple[str, ...]
     outputs: tuple[str, ...]
+    answer: str = ""
 
 
 VERCEL = PartFormat(
@@ -83,6 +88,11 @@ SEMANTIC_KERNEL = PartFormat(
     "semantic-kernel", "items", "content_type", "function_call", ("function_result",), "id", "name", ("arguments",),
     ("result",),
 )  # fmt: skip
+SEMANTIC_KERNEL_CSHARP = PartFormat(
+    "semantic-kernel", "Items", "$type", "FunctionCallContent", ("FunctionResultContent",), "Id", "FunctionName",
+    ("Arguments",), ("Result",), "CallId",
+)  # fmt: skip
+"""The messages of a `ChatHistory` that `System.Text.Json` writes."""
 AGENT_FRAMEWORK = PartFormat(
     "agent-framework", "contents", "type", "function_call", ("function_result",), "call_id", "name", ("arguments",),
     ("result",),
@@ -114,7 +124,7 @@ def _part_format(message: Any) -> PartFormat | None:
         return PYDANTIC_AI
     if any(text_field(part, "content_type") for part in items(get_field(message, "items"))):
         return SEMANTIC_KERNEL
-    for names in (AGENT_FRAMEWORK, EXTENSIONS_AI):
+    for names in (AGENT_FRAMEWORK, EXTENSIONS_AI, SEMANTIC_KERNEL_CSHARP):
         if any(text_field(part, names.type) for part in items(get_field(message, names.parts))):
             return names
     parts = items(get_field(message, "parts"))
@@ -139,7 +149,8 @@ def read_typed_parts(message: Any, index: int, role: str) -> MessageContent:
         path: Path = (names.parts, number)
         # A tool of the provider has its result in the message of its call. It is often signed.
         is_own = role == "assistant" and (name in names.results or get_field(part, "providerExecuted") is True)
-        call = Call(text_field(part, names.id), text_field(part, names.name), is_of_program(part))
+        own_id = text_field(part, names.answer if names.answer and name in names.results else names.id)
+        call = Call(own_id, text_field(part, names.name), is_of_program(part))
         if name == names.call:
             field, arguments = first_field(part, *names.arguments)
             if is_own:
@@ -216,7 +227,7 @@ def _item_texts(parts: Sequence[Any], path: Path) -> list[ResultText]:
 
 def _words(part: Any) -> list[str]:
     """Return the texts that the author of a message wrote."""
-    said = first_value(part, "text", "content")
+    said = first_value(part, "text", "content", "Text")
     if isinstance(said, str):
         return [said]
     texts = (item if isinstance(item, str) else text_field(item, "content") for item in items(said))

@@ -36,6 +36,8 @@ KINDS = {
     "agent framework": "agent-framework", "extensions ai": "agent-framework", "vs code": "openai", "crush": "openai",
     "cursor cli": "openai", "autogen task": "autogen", "claude.ai": "anthropic", "zed": "openai",
     "zed 0.2": "openai", "zed 0.1": "openai", "letta": "openai", "dashscope": "openai",
+    "environment": "openai", "langgraph updates": "langchain", "semantic-kernel c#": "semantic-kernel",
+    "realtime": "responses", "realtime 2": "responses", "smolagents steps": "openai", "dspy": "openai",
 }  # fmt: skip
 
 

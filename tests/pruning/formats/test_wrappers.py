@@ -413,3 +413,102 @@ def test_the_texts_of_semantic_kernel_that_a_tool_of_mcp_returns_are_pruned() ->
     results = [item["result"] for message in pruned.messages for item in message["items"] if "result" in item]
     assert all(isinstance(text, SimpleNamespace) for (text,) in results)
     assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+AI: dict[str, Any] = {"type": "ai", "content": "", "tool_calls": [{"name": "search", "args": {}, "id": "c"}]}
+ANSWER: dict[str, Any] = {"type": "tool", "content": noises(0, 6), "tool_call_id": "c"}
+HUMAN: dict[str, Any] = {"type": "human", "content": TASK}
+
+
+@pytest.mark.parametrize(
+    ("event", "roles"),
+    [
+        ({"agent": {"messages": [AI]}, "tools": {"messages": [ANSWER]}, "log": None}, ["assistant", "tool"]),
+        ({"agent": {"messages": AI, "steps": 3}}, ["assistant"]),
+        ({"human": {"messages": [HUMAN]}}, ["user"]),
+        ({"agent": None}, ["unknown"]),
+        ({"__interrupt__": [{"value": "Continue?"}]}, ["unknown"]),
+        ({"trim": {"messages": [{"type": "remove", "id": "m"}, HUMAN]}}, ["unknown", "user"]),
+        ({"thread": {"messages": [HUMAN, AI]}}, [""]),
+        ({"request": {"messages": [AI, ANSWER]}}, [""]),
+        ({"agent": {"messages": [{"role": "assistant", "content": "x"}]}}, [""]),
+        ({"agent": {"messages": []}}, ["unknown"]),
+    ],
+)
+def test_the_messages_of_an_update_of_langgraph(event: Any, roles: list[str]) -> None:
+    """A list that begins with the user and goes on is a conversation by itself, such as one of several in a log."""
+    content = read_content(event, 0)
+    assert [content.role, *(later.role for later in content.later)] == roles
+
+
+def test_updates_of_langgraph_may_have_its_objects_and_remove_all_messages() -> None:
+    core = pytest.importorskip("langchain_core.messages")
+    updates = [{name: {"messages": [message]}} for message in rendered("langchain", LONG) for name in ("node",)]
+    keeper = pruner()
+    pruned = keeper.prune(updates)
+    assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == updates
+    removal = core.RemoveMessage(id="__remove_all__").model_dump()
+    assert pruner().prune([*updates, {"trim": {"messages": [removal, HUMAN]}}]).report.tokens_original == 0
+
+
+def test_a_spoken_question_of_the_realtime_api_is_the_task() -> None:
+    spoken = {"type": "message", "role": "user", "content": [{"type": "input_audio", "transcript": None}]}
+    heard = {"type": "conversation.item.input_audio_transcription.completed", "event_id": "e", "transcript": TASK}
+    events = [
+        {"type": "session.update", "session": {}},
+        {"type": "conversation.item.added", "event_id": "e", "item": spoken},
+        heard,
+        {"type": "error", "event_id": "e", "error": {}},
+    ]
+    transcript = Transcript(events)
+    assert (transcript.task, transcript.notices) == (TASK, ())
+    streamed = {"type": "response.done", "sequence_number": 3, "response": {"output": []}}
+    assert read_content(streamed, 0).unknown == ("response.done",)
+
+
+def test_a_message_of_the_environment_is_a_result_if_it_follows_the_agent() -> None:
+    messages = [{"role": "environment", "content": TASK}, {"role": "assistant", "content": "click[Films]"}]
+    messages += [{"role": "environment", "content": noises(0, 6)}, {"role": "assistant", "content": "Done."}]
+    assert [content.role for content in Transcript(messages).contents] == ["user", "assistant", "tool", "assistant"]
+    assert Transcript(messages).task == TASK
+    assert read_content({"role": "environment", "content": "x", "tool_call_id": "c"}, 0).answers[0].id == "c"
+
+
+def test_objects_and_texts_in_one_result_are_pruned() -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+    parts = [{"type": "text", "text": "Found:"}, *({"title": f"Item {n}", "body": noises(n, 1)} for n in range(9)), 7]
+    messages = [
+        {"role": "user", "content": TASK},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": parts},
+        {"role": "assistant", "content": "Done."},
+    ]
+    keeper = pruner(200)
+    pruned = keeper.prune(messages)
+    (warning,) = pruned.report.warnings
+    assert warning.startswith("message 2 has a part of unknown type ''")
+    assert pruned.report.tokens_after <= 200 < pruned.report.tokens_before
+    assert all(part.keys() == {"title", "body"} for part in pruned.messages[2]["content"][1:-1])
+    assert keeper.prune(pruned.messages).messages == pruned.messages
+    assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+
+
+def test_a_plan_and_an_error_of_smolagents_are_read() -> None:
+    steps = [
+        {"plan": "I will search.", "model_output_message": {}, "timing": {}},
+        {"observations": None, "model_output": "x", "error": {"type": "E", "message": "no film"}, "tool_calls": None},
+    ]
+    plan, failed = Transcript(steps).contents
+    assert (plan.role, plan.text) == ("assistant", "I will search.")
+    assert [(text.path, text.is_error) for text in failed.results] == [(("error", "message"), True)]
+
+
+def test_a_trajectory_of_dspy_by_itself_is_pruned() -> None:
+    (message,) = FRAMEWORKS["dspy"](LONG)
+    for messages in ([message["trajectory"]], [message | {"answer": "In Bergen."}]):
+        keeper = pruner()
+        pruned = keeper.prune(messages)
+        assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
+        assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
+    assert read_content(messages[0], 0).later[-1].text == "In Bergen."
