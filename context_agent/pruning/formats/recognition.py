@@ -156,7 +156,10 @@ def _joined(held: Sequence[tuple[Path, Any]], index: int) -> MessageContent:
     """Return the contents of the messages in one event. The first has the others as later contents."""
     contents: list[MessageContent] = []
     for path, message in held:
-        content = _under(path, read_content(message, index + len(contents)))
+        # An event inside an event is passed through, however deep they are.
+        is_event = bool(held_messages(message))
+        content = MessageContent("unknown") if is_event else read_content(message, index + len(contents))
+        content = _under(path, content)
         contents += [replace(content, later=()), *content.later]
     return replace(contents[0], later=tuple(contents[1:]))
 

@@ -512,3 +512,10 @@ def test_a_trajectory_of_dspy_by_itself_is_pruned() -> None:
         assert (pruned.report.outcome, pruned.report.warnings) == ("pruned", ())
         assert keeper.restore(pruned.messages, [item.id for item in pruned.report.removed]) == messages
     assert read_content(messages[0], 0).later[-1].text == "In Bergen."
+
+
+def test_an_event_inside_events_passes_unchanged() -> None:
+    event: dict[str, Any] = {"type": "response.done", "event_id": "e", "response": {"output": [AI]}}
+    for _ in range(2_000):
+        event = {"type": "response.done", "event_id": "e", "response": {"output": [event]}}
+    assert read_content(event, 0).role == "unknown"
