@@ -83,8 +83,6 @@ IDENTIFIER_WEIGHT = 4.0
 """The log-odds that a candidate gains if it has the identifier and the question has no other words."""
 RERANKED = 50
 """The maximum number of candidates that the caller's reranker reads for the final ranking."""
-RERANKER_WEIGHT = 1.0
-"""How much the caller's reranker counts in the final ranking, beside the scores so far."""
 _LEAST_SHARE, _EQUAL_DECIMALS = 1e-6, 6
 _LEAST_FAMILY = 2
 _MOST_WORDS = 12
@@ -165,20 +163,25 @@ def late_scores(notes: Notes, rows: NDArray[np.intp]) -> Floats:
     return scores
 
 
-def with_reranker(scores: Floats, rows: NDArray[np.intp], relevance: Floats) -> Floats:
+def with_reranker(scores: Floats, rows: NDArray[np.intp], relevance: Floats, hops: NDArray[np.intp]) -> Floats:
     """Return the scores after the judgment of the caller's reranker, shape (n_candidates,).
 
     The candidates that it read are ordered by the sum of two standard scores, of their log-odds and of their relevance.
     They exchange their scores. So the scale of the reranker does not matter, and the calibration still holds. Of equal
     candidates, the one with the higher score comes first.
 
+    A passage of a later hop need not resemble the question, which is all that the reranker reads beside it. So the
+    reranker can raise such a passage and not lower it.
+
     Args:
         scores: The probability that each candidate belongs to the answer, shape (n_candidates,).
         rows: The rows of the candidates that the reranker read, shape (n_read,).
         relevance: The reranker's scores of these candidates, shape (n_read,).
+        hops: The hops of these candidates, shape (n_read,). Those that the question itself found have 0.
     """
     shares = np.clip(scores[rows].astype(np.float64), _LEAST_SHARE, 1 - _LEAST_SHARE)
-    total = _scaled(np.log(shares / (1 - shares))) + RERANKER_WEIGHT * _scaled(relevance.astype(np.float64))
+    so_far, judged = _scaled(np.log(shares / (1 - shares))), _scaled(relevance.astype(np.float64))
+    total = so_far + np.where(hops > 0, np.maximum(judged, so_far), judged)
     order = np.lexsort((-shares, -total.round(_EQUAL_DECIMALS)))
     changed = scores.copy()
     changed[rows[order]] = np.sort(scores[rows])[::-1]

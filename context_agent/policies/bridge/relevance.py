@@ -166,7 +166,8 @@ class RelevanceJudgment:
         if not chunks:  # They were deleted since the search.
             return scores
         rows = np.array([self.notes.rows[chunk.id] for chunk in chunks])
-        return with_reranker(scores, rows, self._corpus.rerank(self.notes.question.text, chunks))
+        hops = np.array([self.notes.candidates[row].hop for row in rows.tolist()])
+        return with_reranker(scores, rows, self._corpus.rerank(self.notes.question.text, chunks), hops)
 
     def late_interaction(self, scores: Floats, compared: int) -> Floats:
         """Return the late interaction of the `compared` best candidates with the question, shape (n_candidates,).

@@ -410,20 +410,32 @@ def test_a_reranker_exchanges_the_scores_of_what_it_read(data: st.DataObject, co
     scores = data.draw(arrays(np.float32, count, elements=st.floats(0, 1, width=32)))
     rows = np.array(data.draw(st.lists(st.integers(0, count - 1), unique=True, min_size=1)), dtype=np.intp)
     relevance = data.draw(arrays(np.float32, len(rows), elements=st.integers(-9, 9)))
-    changed = with_reranker(scores, rows, relevance)
+    hops = data.draw(arrays(np.int64, len(rows), elements=st.integers(0, 2)))
+    changed = with_reranker(scores, rows, relevance, hops)
     others = np.setdiff1d(np.arange(count), rows)
     np.testing.assert_array_equal(changed[others], scores[others])
     np.testing.assert_array_equal(np.sort(changed), np.sort(scores))
-    np.testing.assert_array_equal(with_reranker(scores, rows, 4 * relevance + 8), changed), "the scale does not matter"
+    (
+        np.testing.assert_array_equal(with_reranker(scores, rows, 4 * relevance + 8, hops), changed),
+        "the scale does not matter",
+    )
+
+
+def order_after(*relevance: float, hops: Sequence[int] = (0, 0, 0, 0)) -> list[int]:
+    """The order of four candidates, of which the first is far ahead and the last two are equal."""
+    scores = np.array([0.9, 0.5, 0.1, 0.1], np.float32)
+    changed = with_reranker(scores, np.arange(4), np.array(relevance, np.float32), np.array(hops))
+    return np.argsort(-changed, kind="stable").tolist()
 
 
 def test_a_reranker_and_the_scores_so_far_count_about_the_same() -> None:
-    scores, every = np.array([0.9, 0.5, 0.1, 0.1], np.float32), np.arange(4)
+    assert order_after(0, 0, 0, 0) == [0, 1, 2, 3]
+    assert order_after(0, 5, 0, 0) == [1, 0, 2, 3]
+    assert order_after(0, 0, 0, 5) == [0, 3, 1, 2]
+    assert order_after(-5, 0, 0, 5) == [3, 1, 0, 2]
 
-    def order(*relevance: float) -> list[int]:
-        return np.argsort(-with_reranker(scores, every, np.array(relevance, np.float32)), kind="stable").tolist()
 
-    assert order(0, 0, 0, 0) == [0, 1, 2, 3]
-    assert order(0, 5, 0, 0) == [1, 0, 2, 3]
-    assert order(0, 0, 0, 5) == [0, 3, 1, 2]
-    assert order(-5, 0, 0, 5) == [3, 1, 0, 2]
+def test_a_reranker_raises_passages_of_later_hops_and_does_not_lower_them() -> None:
+    assert order_after(0, 9, 5, 0) == [1, 0, 2, 3]
+    assert order_after(0, 9, 5, 0, hops=(1, 0, 0, 0)) == [0, 1, 2, 3]
+    assert order_after(0, 9, 5, 0, hops=(0, 1, 0, 0)) == [1, 0, 2, 3]
