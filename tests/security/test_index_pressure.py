@@ -173,7 +173,7 @@ def test_an_index_whose_first_run_finds_a_full_disk_is_made_by_the_next(tmp_path
     assert isinstance(error, CorpusError), repr(error)
     assert "disk is full" in str(error)
     if (folder / "chroma.sqlite3").exists():
-        with pytest.raises((CorpusNotFoundError, CorpusEmptyError), match="To resume it, run it again"):
+        with pytest.raises((CorpusNotFoundError, CorpusEmptyError), match="To resume it, run"):
             ChromaCorpus.open(folder, embedder=HashEmbedder())
     assert bounded(index, folder, AFTER).require().value == AFTER
     assert bounded(ask, folder).require().value == AFTER
