@@ -41,7 +41,7 @@ def knows_language(embedder: str, most_texts: str, query: str) -> bool:
 
 
 def _is_plain_english(query: str) -> bool:
-    """Return True if the English vocabulary has the words of a query. Of an English query with names, it may not.
+    """Return True if the English vocabulary has the words of a query. For a query with names, this may be False.
 
     Identifying the language of a short query loads a model, which takes half a second. Of 6,407 English dev and train
     questions, half need the model, and a seventh with this check. It returns True for none of 538 questions in eleven
