@@ -264,7 +264,7 @@ def _delimited(
         return None, 0
     n_lines = len(lines)
     # Many write a space after each comma. Prose does so, too, but not between the names of columns.
-    is_spaced = delimiter in ",;" and f"{delimiter} " in text[slice(*lines[0])]
+    is_spaced = f"{delimiter} " in text[slice(*lines[0])]
     reader = csv.reader(_read_lines(text, lines, end, limit), delimiter=delimiter, skipinitialspace=is_spaced)
     rows: list[tuple[int, int]] = []
     header: list[str] = []
@@ -275,7 +275,7 @@ def _delimited(
             row = lines[taken][0], lines[reader.line_num - 1][1]
             if not rows:
                 header = cells
-                if not _are_names(cells, single=is_spaced):
+                if not _are_names(cells, single=is_spaced and delimiter in ",;"):
                     break
             elif len(cells) != len(header) or (reader.line_num > taken + 1 and text.count('"', *row) % 2):
                 # Nothing closes a cell whose row has an odd number of quotation marks.
@@ -290,7 +290,9 @@ def _delimited(
     read = max(0, lines[-1][1] - end)
     if len(rows) <= FEWEST_ROWS or 2 * min(taken, n_lines) < n_lines or 2 * spaced > len(rows) * (len(header) - 1):
         return None, read
-    return Table(rows[0][0], rows[0][0], "cell", " ".join(header), tuple(rows[1:]), len(header), delimiter), read
+    return Table(
+        rows[0][0], rows[0][0], "cell", " ".join(map(str.strip, header)), tuple(rows[1:]), len(header), delimiter
+    ), read
 
 
 def _read_lines(text: str, lines: list[tuple[int, int]], position: int, limit: int) -> Iterator[str]:

@@ -261,6 +261,7 @@ def test_a_table_with_aligned_columns(lines: list[str], names: str, rows: int) -
         pytest.param(["a; b; c", "1; 2; 3", "1; 2; 3", "1; 2; 3"], "a b c", 3, id="a space after each semicolon"),
         pytest.param(["a\tb c\td", "1\t2\t3", "1\t2\t3", "1\t2\t3"], "a b c d", 3, id="tabs"),
         pytest.param(["a|b", "1|2", "3|4", "5|6"], "a b", 3, id="bars without a rule"),
+        pytest.param(["a b | c", "1 | 2", "3 | 4", "5 | 6"], "a b c", 3, id="bars between spaces"),
         pytest.param(["a,b", "1, 2", "3, 4", "5,6"], "a b", 3, id="half of the cells after spaces"),
         pytest.param(["a,b", "1, 2", "3, 4", "5, 6"], "", 0, id="most cells after spaces"),
         pytest.param(["a,b", "1,2", "3,4", "5,6", "x", "x", "x", "x"], "a b", 3, id="half of the lines are rows"),
