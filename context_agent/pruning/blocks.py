@@ -52,6 +52,16 @@ LEAST_ESCAPED = 5
 """Minimum number of escaped line breaks of a text that was written as a string, and their minimum for each real one."""
 LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
+FEWEST_ALIGNED = 3
+"""Minimum number of lines whose first numbers are aligned at their ends."""
+FIGURE_SPACE = "\u2007"
+"""A space that is as wide as a digit."""
+_COUNTED = re.compile(
+    rf"^(?!{LINE_NUMBER.pattern})(?P<space> {{0,80}}+)(?P<number>\d[\d.,]{{0,20}}+[%KMGTPkB]{{0,3}}+)[ \t]"
+    r"[^\n]*+(?:\n|\Z)",
+    re.M,
+)
+"""A line that begins with a number, which is not the number of the line."""
 _PARAGRAPH = re.compile(r"\n(?:[ \t\r]*\n)++")
 _PAGE = re.compile(r"^\f", re.M)
 """The start of a page in the text of a PDF."""
@@ -73,10 +83,17 @@ _OPENING = re.compile(
 )
 """The start of a line of HTML that opens a block."""
 _LINE = re.compile(r"[^\n]*\n?")
-_LOGGED = re.compile(
-    r"\d\d:\d\d:\d\d|\b(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b|\blevel\W{1,4}[a-z]"
-)
+_TIME = r"\d\d:\d\d:\d\d"
+_LEVEL = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN(?:ING)?|ERR(?:OR)?|FATAL|CRITICAL)\b"
+_LOGGED = re.compile(rf"{_TIME}|\b{_LEVEL}|\blevel\\?[\"']?[ \t]?[:=][ \t]?\\?[\"']?[a-z]")
 """The parts that most log entries have: the time of day, or a level."""
+_FIELD = re.compile(
+    r"[ \t\"']*+[A-Za-z][\w ./()-]{0,40}+[\"']?[:=][ \t\"']*+"
+    rf"(?:{_LEVEL}|[\w, /-]{{0,30}}?{_TIME}(?:[.,]\d{{1,9}})?+(?:[ \t]?(?:[A-Z]{{1,5}}|[+-]\d\d:?\d\d|\d{{4}})\b)*+)"
+    r"[ \t\r\"',;]*+$",
+    re.M,
+)
+"""A line with a key whose value is a time or a level, such as `Started: Mon, 16 Nov 2026 09:14:22 +0000`."""
 _LOCATION = re.compile(r"(?!\d{4}-\d\d-|\d\d?:\d\d)([^\s:]+)[:-]\d+[:-]")
 """The file name in a line of grep's output. A date and a time of day are none."""
 _LETTER = re.compile(r"[^\W_]")
@@ -222,7 +239,8 @@ def text_spans(text: str, sizes: Sizes, captions: Captions | None = None) -> Ite
 
 
 def _joined_blocks(text: str, sizes: Sizes, captions: Captions) -> Iterator[tuple[int, int]]:
-    records = [start for match in RECORD.finditer(text) if (start := match.start()) not in captions.headings]
+    found = (start for match in RECORD.finditer(text) if (start := match.start()) not in captions.headings)
+    records = sorted({*found, *captions.records})
     pages = [match.start() for match in _PAGE.finditer(text)]
     first_lines = captions.heads() | {*records, *pages}
     starts = first_lines | {0} | {match.end() for match in _PARAGRAPH.finditer(text)}
@@ -294,6 +312,41 @@ def with_line_breaks(text: str) -> str:
     return text.replace("\\r", "  ").replace("\\t", "  ").replace("\\n", " \n")
 
 
+def with_aligned_numbers(text: str) -> str:
+    """Return a text of the same length in which the spaces before shorter numbers of a column are figure spaces.
+
+    Numbers that are aligned at their ends begin the lines of `uniq -c`, of `wc` or of `find -ls`. The spaces before
+    them do not say what a line is below. If nothing is above the column, all spaces before it become figure spaces.
+    """
+    parts: list[str] = []
+    position = 0
+    column: list[re.Match[str]] = []
+
+    def fill() -> None:
+        nonlocal position
+        widths = {match.end("space") - match.start() for match in column}
+        if len(column) >= FEWEST_ALIGNED and len(widths) > 1:
+            first = column[0].start()
+            is_alone = not text[text.rfind("\n", 0, max(0, first - 1)) + 1 : first].strip()
+            indent = 0 if is_alone else min(widths)
+            for match in column:
+                start, end = match.start() + indent, match.end("space")
+                parts.extend((text[position:start], FIGURE_SPACE * (end - start)))
+                position = end
+        column.clear()
+
+    for match in _COUNTED.finditer(text):
+        if column and (match.start() != column[-1].end() or _number_end(match) != _number_end(column[-1])):
+            fill()
+        column.append(match)
+    fill()
+    return "".join([*parts, text[position:]])
+
+
+def _number_end(match: re.Match[str]) -> int:
+    return match.end("number") - match.start()
+
+
 def is_log(block: str) -> bool:
     """Return True if most lines of a block are log entries."""
     lines = block.split("\n")
@@ -301,8 +354,11 @@ def is_log(block: str) -> bool:
 
 
 def is_log_entry(line: str) -> bool:
-    """Return True if a line begins as log entries do, with a time of day or a level."""
-    return _LOGGED.search(line, 0, LOG_PREFIX) is not None and BLAME.match(line) is None
+    """Return True if a line begins as log entries do, with a time of day or a level.
+
+    A field of a record whose value is a time or a level is no entry.
+    """
+    return _LOGGED.search(line, 0, LOG_PREFIX) is not None and BLAME.match(line) is None and _FIELD.match(line) is None
 
 
 def entry_spans(
@@ -314,7 +370,9 @@ def entry_spans(
     output stays with the prompt, and the first line of a traceback stays with the log entry before it. If the part gets
     too long, it is cut at the least indented line. The spaces before a line number are not indentation. Lines about the
     same file stay together. In HTML, a part begins at a line that opens a block. In the accessibility tree of a page,
-    it begins at a heading. The rest of an entry that is cut does not get the next entry's lines.
+    it begins at a heading. The rest of an entry that is cut does not get the next entry's lines. A numbered line of
+    code stays with the message of a compiler before it, and what follows a line with a colon at its end stays with that
+    line.
 
     Yields:
         The start and the end of a part, and the start of the entry that its first line belongs to.
@@ -330,14 +388,12 @@ def entry_spans(
             begins = _OPENING.match(line) is not None
         elif begins and indents:
             indent, before = indents[-1]
-            is_output = _PROMPT.match(text, before) is not None and _PROMPT.match(line) is None
-            is_traceback = (
-                text[match.end() : match.end() + 1] in INDENTED
-                and not is_log_entry(line)
-                and is_log_entry(text[before : min(here, before + LOG_PREFIX)])
+            begins = not (
+                _continues(text, before, match, is_numbered=number is not None)
+                or (indent > 0 and _LAST_LINE.match(line, content))
             )
-            begins = not (is_output or is_traceback or (indent > 0 and _LAST_LINE.match(line, content)))
-        place = (located[1] if (located := _LOCATION.match(line)) else "") if begins else location
+        located = _LOCATION.match(line)
+        place = located[1] if located else "" if begins else location
         is_head = "heading" in line and NODE_HEADING.match(line) is not None
         begins = begins or is_head
         moves = (is_head or entry < first or place != location) and here - first >= sizes.small
@@ -355,6 +411,25 @@ def entry_spans(
             first, entry, indents = cut_at, min(begun, cut_at), [it for it in indents if it[1] >= cut_at]
         location = place
     yield from ((*span, entry) for span in _sentences(text, first, end, sizes))
+
+
+def _continues(text: str, before: int, match: re.Match[str], *, is_numbered: bool) -> bool:
+    """Return True if a line that is not indented stays with the line that begins at `before`.
+
+    That is the output of a command, a traceback, the line of code that a compiler shows, or what a line with a colon at
+    its end introduces.
+    """
+    line, line_before = match[0], text[before : match.start()]
+    if is_numbered:
+        return LINE_NUMBER.match(line_before) is None
+    if _PROMPT.match(line_before) is not None and _PROMPT.match(line) is None:
+        return True
+    if is_log_entry(line):
+        return False
+    if text[match.end() : match.end() + 1] in INDENTED and is_log_entry(line_before[:LOG_PREFIX]):
+        return True
+    is_code = LINE_NUMBER.match(line_before) is not None or _LOCATION.match(line_before) is not None
+    return not is_code and line_before.rstrip().endswith(":")
 
 
 def _sentences(text: str, start: int, end: int, sizes: Sizes) -> Iterator[tuple[int, int]]:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from context_agent.pruning.headings import headings
+from context_agent.pruning.keyed_records import RULE, keyed_records
 from context_agent.text.fences import fenced_spans
 
 LONGEST_LABEL = 120
@@ -17,6 +18,8 @@ MOST_LINES = 4
 """Maximum number of less indented lines that count, the nearest ones."""
 INDENTATION = " \t\r\n│├└┬─"
 """The characters before the text of a line. A tree, such as that of `npm ls`, is drawn with the last five."""
+_REPLACED = ("-/+ ", "+/- ")
+"""The mark of a resource that Terraform replaces. Other marks in its plans have a character, and two more spaces."""
 WIDEST_INDENT = 80
 """Maximum number of spaces before a line that are counted."""
 BLAME = re.compile(
@@ -144,10 +147,9 @@ NAMED = re.compile(
     re.M | re.I,
 )
 """A line that names the record that follows."""
-RULE = "_=-#* \t\r"
 CLOSING = (")", "]", "}", "<")
 """The first character of a line that names nothing: a closing bracket, or a tag."""
-ENDS = " \t\r:{([,-"
+ENDS = " \u2007\t\r:{([,-"
 """The characters that a less indented line loses at its ends."""
 _LETTER = re.compile(r"[^\W_]")
 
@@ -161,6 +163,7 @@ class Captions:
     Attributes:
         fences: The bounds of the fenced code, ascending.
         headings: The level and the text of each heading in a language other than Markdown and HTML, by its offset.
+        records: The offsets of the first lines of records whose fields have keys.
         sections: The level, the end and the text of each title that was read, by its offset. The next line begins at
             its end.
     """
@@ -173,6 +176,7 @@ class Captions:
         rules = {match.start("rule") for match in self._underlined.values()}
         rules |= {match.start() for match in _LONG_RULE.finditer(text)}
         self.headings = headings(text)
+        self.records = frozenset(keyed_records(text))
         self.fences = [bound for span in fenced_spans(text, rules) for bound in span]
         self._has_comments = _has_comments(_outside(text, self.fences))
         self._marks: list[str] = []
@@ -293,6 +297,8 @@ class Captions:
         while self._read < line_start:
             end = self._text.find("\n", self._read) + 1 or len(self._text)
             line = self._text[self._read : end]
+            if self._read in self.records:
+                self._open.clear()
             self._read = end
             indent, content = indented(line)
             if content.startswith(CLOSING):
@@ -305,6 +311,8 @@ class Captions:
             is_heading = NODE_HEADING.match(line) is not None
             if not content.startswith(CLOSING) and not is_heading:
                 self._open.append((indent, content[:LONGEST_LINE].strip(ENDS)))
+        if line_start in self.records:
+            return []
         indent, _ = indented(self._text[line_start : line_start + WIDEST_INDENT])
         return [said for own, said in self._open if own < indent][-MOST_LINES:]
 
@@ -375,4 +383,6 @@ def indented(line: str) -> tuple[int, str]:
     number = LINE_NUMBER.match(line)
     line = line if number is None else line[number.end() :]
     content = line.lstrip(INDENTATION)
+    if content.startswith(_REPLACED):
+        content = content[2:]
     return len(line) - len(content), content.rstrip()

@@ -27,6 +27,7 @@ from context_agent.pruning.blocks import (
     inside,
     is_log,
     text_spans,
+    with_aligned_numbers,
     with_line_breaks,
 )
 from context_agent.pruning.captions import COMMIT, LONGEST_LABEL, Captions
@@ -271,7 +272,8 @@ class _Cutter:
             end: The offset after them.
             label: The label of passages that have none of their own.
         """
-        lines, group = with_line_breaks(self._text[start:end]), next(self._groups)
+        text, group = with_line_breaks(self._text[start:end]), next(self._groups)
+        lines = with_aligned_numbers(text)
         captions = Captions(lines)
         spans = [*text_spans(lines, self._sizes, captions)]
         made: dict[Scope, tuple[Item, int]] = {}
@@ -286,8 +288,9 @@ class _Cutter:
                     made[scope] = item, next(self._groups)
                 item, inner = made[scope]
                 items.insert(0, item)
-            text = lines[first:last]
-            passages.append(Passage(text, start + first, start + last, own or label, group=inner, items=(*items,)))
+            passages.append(
+                Passage(text[first:last], start + first, start + last, own or label, group=inner, items=(*items,))
+            )
         return passages
 
     def _of_diff(self, files: Sequence[FileDiff], label: str) -> list[Passage]:
@@ -670,5 +673,5 @@ def _last_line(text: str) -> str:
     """Return the last line of a text that contains letters, without the marks around it."""
     for line in reversed(text[-2 * LONGEST_LABEL :].split("\n")):
         if not _is_frame(line) and not line.lstrip().startswith("<?"):
-            return line.strip(" \t\r#:*>")[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
+            return " ".join(line.strip(" \t\r#:*>").split())[:LONGEST_LABEL] if any(map(str.isalpha, line)) else ""
     return ""

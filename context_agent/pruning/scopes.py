@@ -21,10 +21,10 @@ from context_agent.pruning.captions import (
     LONGEST_LABEL,
     LONGEST_LINE,
     NAMED,
-    RULE,
     Captions,
     indented,
 )
+from context_agent.pruning.keyed_records import RULE
 
 LONGEST_HEADING = 200
 """Maximum number of characters of the first line of a scope. A longer line is a passage of its own."""
@@ -132,7 +132,9 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
             found.open((LIST, 0), start, end, line)
         elif not fence_end and after_blank and (named := NAMED.match(line)) and named["key"].lower() in keys:
             found.open((RECORD, 0), start, end, named["name"])
-        elif not fence_end and is_log_entry(line):
+        elif not fence_end and start in captions.records:
+            found.open((RECORD, 0), start, end, line)
+        elif not fence_end and is_log_entry(line) and not found.is_inner(line):
             found.open((ENTRY, 0), start, end, line)
         else:
             found.add_line(start, end, line, text[following:last])
@@ -180,6 +182,10 @@ class _Scopes:
         rank = next((rank for rank, _ in self._open if rank[0] in (LIST, ENTRY)), None)
         if rank is not None:
             self.close(rank, end)
+
+    def is_inner(self, line: str) -> bool:
+        """Return True if a line is below a less indented one, such as a statement that names a level."""
+        return any((INDENTED, 0) <= rank < (INDENTED, indented(line)[0]) for rank, _ in self._open)
 
     def add_line(self, start: int, end: int, line: str, following: str) -> None:
         """Close the scopes that a line ends. Open one if the following line is indented more."""

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from context_agent.pruning import blocks
-from context_agent.pruning.blocks import Passage, Sizes, is_log, is_log_entry, text_spans, trimmed
+from context_agent.pruning.blocks import Passage, Sizes, is_log, is_log_entry, text_spans, trimmed, with_aligned_numbers
 
 SIZES = Sizes(tiny=4, small=10, target=40, rows=4, largest=80)
 
@@ -179,6 +179,11 @@ def test_a_long_line_is_cut_between_records_and_without_blanks_after_a_mark(draw
         "«a40»\n«Trace:\n  b20»\n«c40»",
         "«  1\ta10\n  2\t b10»\n«  3\tc10\n  4\t d10»\n«  5\te30»",
         "«a38»\n«}»\n«c60»",
+        "«a36»\n«in f:\nb20»\n«c60»",
+        "«a.py:1:b20:»\n«c.py:1:d30»\n«e60»",
+        "«  1\ta30:»\n«b30»\n«d60»",
+        "«a.c:1:b30\n  1 | c20\n    | ^»\n«d.c:3:e50\n  3 | f10»",
+        "«a30\n  1\tb10»\n«  2\tc50»",
         "«a37\n}»\n«c60»",
     ],
 )
@@ -192,7 +197,8 @@ def test_a_line_stays_with_the_line_that_it_belongs_to(drawing: str) -> None:
         "«10:00:00 a»\n«10:00:01 b»\n«10:00:02 c»",
         "«10:00:00 aaa»\n«b20»\n«10:00:02 c»\n«10:00:03 d20»",
         "«10:00:00 a20\nTrace:\n  b20»\n«10:00:01 c20»\n«10:00:02 d20»",
-        "«10:00:00 a20»\n«Trace:»\n«b20»\n«10:00:01 c20»\n«10:00:02 d20»",
+        "«10:00:00 a20»\n«Trace»\n«b20»\n«10:00:01 c20»\n«10:00:02 d20»",
+        "«10:00:00 a20»\n«Trace:\nb20»\n«10:00:01 c20:»\n«10:00:02 d20»",
         "«x [10:00:00] »«x [10:00:00]→a30 »«x [10:00:00] a30→b40»«x [10:00:00] a30 b40→ c40»\n«x [10:00:01] x»\n«x»",
         "«x [10:00:00]\n   b20»\n«x [10:00:00]→  c20\n   d20\n   e20»\n«x [10:00:01] x\nx [10:00:02] y»",
         "«x [10:00:01] aaa»\n«x [10:00:02] bbb»\n«x [10:00:03] c»\n«x [10:00:04] »«x [10:00:04]→a30 b40»",
@@ -201,6 +207,19 @@ def test_a_line_stays_with_the_line_that_it_belongs_to(drawing: str) -> None:
 )
 def test_each_log_entry_is_a_passage(drawing: str) -> None:
     """The rest of an entry that is cut has its first words as a label."""
+    check(drawing)
+
+
+@pytest.mark.parametrize(
+    "drawing",
+    [
+        "«Title: a20\nURL: b»\n«Title: c20\nURL: d»\n«Title: e20\nURL: f»",
+        "«A\ta20\nB\tb»\n«A\tc20\nB\td»\n«A\te20\nB\tf»",
+        "«xxx:»\n« A: a20\nB: b»\n« A: c20\nB: d\n\ne10»\n« A: f20\nB: g»",
+        "«Title: a20\nURL: b»\n«Title: c20\nURL: d10\n e30»\n«Title: e20\nURL: f»",
+    ],
+)
+def test_records_whose_fields_have_keys_are_not_cut_or_joined(drawing: str) -> None:
     check(drawing)
 
 
@@ -297,6 +316,18 @@ def test_most_of_at_least_three_lines_of_a_log_are_entries(text: str, is_one: bo
         ("a" * 41 + "10:00:00", False),
         ("a" * 40 + "10:00:00", True),
         ("abc1234f (Ana 2024-01-02 10:00:00 +0000 7) x = 1", False),
+        ("    Started:      Mon, 16 Nov 2026 09:14:22 +0000", False),
+        ("Modify: 2026-11-30 19:46:41.562263471 +0000\nChange: x", False),
+        ("Not After : Dec 31 09:37:37 2030 GMT", False),
+        ("at = '2026-11-30T10:00:00Z',", False),
+        ("LOG_LEVEL=DEBUG", False),
+        ('"mode": "INFO",', False),
+        ("job: 2026-11-30 10:00:00 done", True),
+        ("a: INFO b", True),
+        ('{"level":"info"', True),
+        ('x level="warn" y', True),
+        ("one level of three", False),
+        ("a level (b", False),
     ],
 )
 def test_an_entry_shows_its_time_or_level_at_its_start(line: str, is_one: bool) -> None:
@@ -333,3 +364,20 @@ def test_sizes_follow_the_text_and_the_budget() -> None:
 
 def test_a_passage_is_by_default_plain_text_that_was_not_counted() -> None:
     assert Passage("a", 0, 1) == Passage("a", 0, 1, "", "text", 0, 0, 0, 1, ",", binary=False, items=())
+
+
+@pytest.mark.parametrize(
+    ("text", "aligned"),
+    [
+        ("  12 a\n   3 b\n   1 c", "##12 a\n###3 b\n###1 c"),
+        ("of:\n  12 a\n   3 b\n 100 c\nand", "of:\n #12 a\n ##3 b\n 100 c\nand"),
+        ("x\n\n 1.5K a\n  20% b\n    3 c", "x\n\n#1.5K a\n##20% b\n####3 c"),
+        ("  12 a\n   3 b", "  12 a\n   3 b"),
+        ("of:\n  1 a\n  2 b\n  3 c", "of:\n  1 a\n  2 b\n  3 c"),
+        ("  12 a\n  3 b\n  1 c", "  12 a\n  3 b\n  1 c"),
+        ("  12\ta\n   3\tb\n   1\tc", "  12\ta\n   3\tb\n   1\tc"),
+        (" 12,\n  3,\n  1,", " 12,\n  3,\n  1,"),
+    ],
+)
+def test_spaces_that_align_numbers_are_no_indentation(text: str, aligned: str) -> None:
+    assert with_aligned_numbers(text).replace("\u2007", "#") == aligned

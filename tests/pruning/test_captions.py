@@ -349,6 +349,14 @@ def test_closing_lines_and_tags_are_no_names() -> None:
     assert captions.caption(text.index("sun")) == "export class Quay close()"
 
 
+def test_the_mark_of_a_replaced_resource_is_as_wide_as_other_marks() -> None:
+    """All later resources of a plan were below the replaced one."""
+    plan = '-/+ resource "a" {\n      ~ b = 1\n    }\n\n  + resource "c" {\n      + d = 1\n    }\n'
+    captions = Captions(plan)
+    assert captions.caption(plan.index("  + resource")) == ""
+    assert captions.caption(plan.index("      + d")) == '+ resource "c"'
+
+
 def test_a_caption_has_the_names_of_the_record() -> None:
     letters = [
         f"From: {name}@example.com\nSubject: {rain}\n\n{BODY}\n\nIn the end. {BODY}"

@@ -117,8 +117,45 @@ def test_a_short_letter_is_a_passage_with_its_header() -> None:
     ],
 )
 def test_other_lines_of_names_and_long_headers_are_no_header_of_a_letter(header: str) -> None:
-    text = "\n\n".join(f"{header}\n\n{BODY}\n\n{BODY}\n\n{BODY}{number}" for number in "abc")
+    text = "\n\n".join(f"{header}\n\n{BODY}\n\n{BODY}\n\n{BODY}{number}" for number in "ab")
     assert header not in shortened(text, f"{BODY}b")
+
+
+POD = """Name:         pod-{0}
+Start Time:   Mon, 16 Nov 2026 09:14:22 +0000
+Containers:
+  api-{0}:
+    State:        Running
+      Started:    Mon, 16 Nov 2026 10:02:11 +0000
+    Last State:   Terminated
+      Finished:   Mon, 16 Nov 2026 10:02:09 +0000
+    Ready:        True
+    LOG_LEVEL:    INFO
+    Mode:         log INFO and more
+    Restarts:     4
+    Limits:       {1}
+  proxy-{0}:
+    State:        Running
+      Started:    Mon, 16 Nov 2026 09:14:45 +0000
+    Limits:       {2}
+Tolerations:      none
+"""
+
+
+def test_a_field_with_a_time_or_a_level_does_not_end_what_is_around_it() -> None:
+    """`Started:` was an entry of a log. The lines after it were below it, and no longer below their container."""
+    text = "\n".join(POD.format(name, "4 GB" * 20, "2 GB" * 20) for name in "abcdefgh")
+    kept = shortened(text, f"Limits:       {'2 GB' * 20}")
+    assert all(f"\n  proxy-{name}:\n" in kept for name in "abcdefgh")
+    text = "\n".join(f"def f{n}():\n    a = {n}\n    log(INFO, a)\n    b{n} = [{'1, ' * 99}]" for n in range(9))
+    assert "def f7():" in shortened(text, "b7 = ")
+
+
+def test_a_record_keeps_its_first_field_and_a_count_is_below_none() -> None:
+    text = "\n".join(f"Item: {n}\nKind: rain\nText: {BODY * 2}\nMore: {BODY * 2}{n}" for n in range(4))
+    assert [line for line in shortened(text, f"{BODY}2").split("\n") if line.startswith("Item")] == ["Item: 2"]
+    text = "\n".join(f"{9000 - 77 * n:7} rain {n} of many in the port" for n in range(110))
+    assert shortened(text, "rain 109 ").count("rain 0 ") == 0
 
 
 def test_nested_names_stay_from_the_outermost_on() -> None:
