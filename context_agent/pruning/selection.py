@@ -48,12 +48,15 @@ class Candidate:
 
 
 def copies(candidates: Sequence[Candidate], removed: AbstractSet[int]) -> dict[int, int]:
-    """Return the rows whose text occurs earlier in the conversation, with the row where it occurs first."""
-    first: dict[str, int] = {}
+    """Return the rows whose text occurs earlier in the conversation, with the row where it occurs first.
+
+    A text with another label is no copy, because it is about something else, such as the settings of another stage.
+    """
+    first: dict[tuple[str, str], int] = {}
     rows: dict[int, int] = {}
     for row, candidate in enumerate(candidates):
         if row not in removed and len(candidate.passage.text) >= SHORTEST_COPY:
-            source = first.setdefault(candidate.passage.text, row)
+            source = first.setdefault((candidate.passage.label, candidate.passage.text), row)
             if source != row:
                 rows[row] = source
     return rows

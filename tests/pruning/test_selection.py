@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise, permutations
 
 import numpy as np
@@ -48,6 +49,16 @@ def chosen(candidates: Sequence[Candidate], limit: int, costs: StubCosts = COSTS
     total = sum(candidate.passage.tokens for candidate in candidates)
     scores = np.arange(len(candidates), dtype=np.float64)
     return select(candidates, scores, {}, set(), total=total, limit=limit, costs=costs)
+
+
+def test_the_same_text_about_something_else_is_no_copy() -> None:
+    """The timeout of staging was removed before all others, because production has the same."""
+    copied = replace(found("timeout: 45")[0].passage, label="staging.yml")
+    labels = ["production.yml", "staging.yml", "staging.yml"]
+    candidates = [
+        replace(it, passage=replace(copied, label=label)) for it, label in zip(found(*"abc"), labels, strict=True)
+    ]
+    assert copies(candidates, set()) == {2: 1}
 
 
 def test_a_short_passage_is_no_copy() -> None:

@@ -15,8 +15,9 @@ MOST_READ, MOST_VALUES, MOST_ASKED = 10_000, 64, 8
 LONGEST_TEXT, LONGEST_ASKED = 300, 80
 """Maximum number of characters of a text that says what a call asks, and of its part that is kept."""
 SEARCHED = frozenset(
-    "query queries q question questions search search_query search_term searchterm keywords keyword terms text prompt "
-    "input description thought reasoning explanation".split()
+    "query queries q question questions search search_query searchquery query_text querytext user_query userquery "
+    "search_term searchterm keywords keyword terms phrase topic topics objective goal intent text prompt input "
+    "description thought reasoning explanation".split()
 )
 """Names of arguments with words that are searched for, or that say why."""
 _PROVIDER_FIELDS = (
