@@ -46,6 +46,8 @@ _CODE_MARK = re.compile(r"[=\"{};]")
 _GAP = "  "
 """Minimum number of spaces between some cells of aligned columns."""
 _DIGIT = re.compile(r"\d")
+_NUMBERED_NAME = re.compile(r"\b[A-Za-z]{1,2}\d{1,2}\b")
+"""A name of a column that ends with a number, such as that of a quarter or of a percentile."""
 MOST_ALIGNED, WIDEST_ALIGNED = 50, 500
 """Maximum number of rows whose columns are read, and the maximum number of characters of each."""
 ALIGNED_SHARE = 0.9
@@ -192,14 +194,25 @@ def _aligned_table(text: str, start: int, end: int) -> Table | None:
         return _aligned(text, header_start, names, rows)
     lines = _lines(text, start, end)
     for row in range(min(2, len(lines))):
-        first, *others = (text[slice(*line)] for line in lines[row : row + 1 + MOST_ALIGNED])
+        first, *others = (text[slice(*line)] for line in lines[row : row + 2 + MOST_ALIGNED])
+        body = row + 1
+        if others and _names_rows(first, others[0]):
+            del others[0]
+            body += 1
+        del others[MOST_ALIGNED:]
         names = first.split()
         if len(names) < FEWEST_NAMES or _GAP not in first.strip() or is_log_entry(first):
             continue
         is_header = (first == first.upper() and all(map(_is_name, names))) or _heads_columns(first, others)
-        if is_header and (table := _aligned(text, lines[row][0], names, lines[row + 1 :])):
+        if is_header and (table := _aligned(text, lines[row][0], names, lines[body:])):
             return table
     return None
+
+
+def _names_rows(header: str, line: str) -> bool:
+    """Return True if a line below a header names the rows alone, as pandas writes the name of an index."""
+    indent = len(header) - len(header.lstrip())
+    return line[:1].isalpha() and len(line.rstrip()) <= indent
 
 
 def _aligned(text: str, header_start: int, names: list[str], rows: list[tuple[int, int]]) -> Table | None:
@@ -212,9 +225,16 @@ def _aligned(text: str, header_start: int, names: list[str], rows: list[tuple[in
 def _heads_columns(header: str, rows: list[str]) -> bool:
     """Return True if a line has the names of the columns that are below it, such as the first line of `df`.
 
-    The names have no digits, and in some column each row has one. A few rows may be wider than their columns.
+    The names have no digits, except those such as `Q3` or `p95`, and in some column each row has one. A few rows may be
+    wider than their columns, and a row of dots stands for others.
     """
-    if len(rows) < FEWEST_ROWS or _DIGIT.search(header) or _CODE_MARK.search(header) or len(header) > WIDEST_ALIGNED:
+    rows = [row for row in rows if row.strip(" .")]
+    if (
+        len(rows) < FEWEST_ROWS
+        or _DIGIT.search(_NUMBERED_NAME.sub("", header))
+        or _CODE_MARK.search(header)
+        or len(header) > WIDEST_ALIGNED
+    ):
         return False
     texts = [row[:WIDEST_ALIGNED] for row in rows]
     width = max(map(len, [header, *texts]))
@@ -275,7 +295,7 @@ def _delimited(
             row = lines[taken][0], lines[reader.line_num - 1][1]
             if not rows:
                 header = cells
-                if not _are_names(cells, single=is_spaced and delimiter in ",;"):
+                if not _are_names(cells, delimiter, is_spaced=is_spaced):
                     break
             elif len(cells) != len(header) or (reader.line_num > taken + 1 and text.count('"', *row) % 2):
                 # Nothing closes a cell whose row has an odd number of quotation marks.
@@ -306,11 +326,15 @@ def _read_lines(text: str, lines: list[tuple[int, int]], position: int, limit: i
         position = after
 
 
-def _are_names(cells: list[str], *, single: bool) -> bool:
-    """Return True if cells are different names of at least two columns. Single names have one word each."""
-    if len(set(cells)) != len(cells) or len(cells) < 2 or not all(map(_is_name, cells)):
+def _are_names(cells: list[str], delimiter: str, *, is_spaced: bool) -> bool:
+    """Return True if cells are different names of at least two columns, or of three with spaces between them.
+
+    Prose has spaces after commas and semicolons, too. The names after these have one word each.
+    """
+    fewest = FEWEST_NAMES if is_spaced else 2
+    if len(set(cells)) != len(cells) or len(cells) < fewest or not all(map(_is_name, cells)):
         return False
-    return not single or (len(cells) >= FEWEST_NAMES and all(len(cell.split()) == 1 for cell in cells))
+    return not is_spaced or delimiter not in ",;" or all(len(cell.split()) == 1 for cell in cells)
 
 
 def _is_name(cell: str) -> bool:
