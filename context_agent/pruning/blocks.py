@@ -17,9 +17,11 @@ from context_agent.pruning.captions import (
     BLAME,
     INDENTATION,
     LINE_NUMBER,
+    LINE_PREFIX,
     MESSAGE,
     NODE_HEADING,
     RECORD,
+    SOURCE,
     WIDEST_INDENT,
     Captions,
 )
@@ -71,6 +73,8 @@ INDENTED = (" ", "\t")
 """The first character of an indented line."""
 _LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic|Caused by)\b")
 """The start of a line that belongs to the indented lines before it: a bracket, an exception, or the cause of one."""
+_TRACEBACK = "Traceback (most recent call last)"
+"""The first line of a traceback of Python. Its last line may have any name."""
 _PROMPT = re.compile(r"(?:>>>|\$|#|In \[\d{1,5}\]:|(?:PS )?[\w.@~:/\\()-]{1,80}[$#>]) \S")
 """The start of a line with the prompt of a shell or of an interpreter. What it printed follows."""
 _HTML = re.compile(r"^[ \t]*+<(?:!doctype html|html|table|tr)\b", re.M | re.I)
@@ -382,17 +386,13 @@ def entry_spans(
     indents: list[tuple[int, int]] = []
     for match in _LINE.finditer(text, start, end):
         line, here = match[0], match.start()
-        content = number.end() if (number := LINE_NUMBER.match(line)) else 0
+        content = prefix.end() if (prefix := LINE_PREFIX.match(line)) else 0
         begins = bool(line) and line[content : content + 1].strip(" \t\r\n│") != ""
         if is_html:
             begins = _OPENING.match(line) is not None
         elif begins and indents:
-            indent, before = indents[-1]
-            begins = not (
-                _continues(text, before, match, is_numbered=number is not None)
-                or (indent > 0 and _LAST_LINE.match(line, content))
-            )
-        located = _LOCATION.match(line)
+            begins = not _continues(text, begun, indents[-1], match, content)
+        located = _LOCATION.match(line) or SOURCE.match(line)
         place = located[1] if located else "" if begins else location
         is_head = "heading" in line and NODE_HEADING.match(line) is not None
         begins = begins or is_head
@@ -413,15 +413,26 @@ def entry_spans(
     yield from ((*span, entry) for span in _sentences(text, first, end, sizes))
 
 
-def _continues(text: str, before: int, match: re.Match[str], *, is_numbered: bool) -> bool:
-    """Return True if a line that is not indented stays with the line that begins at `before`.
+def _continues(text: str, begun: int, last: tuple[int, int], match: re.Match[str], content: int) -> bool:
+    """Return True if a line that is not indented stays with the lines before it.
 
-    That is the output of a command, a traceback, the line of code that a compiler shows, or what a line with a colon at
-    its end introduces.
+    It may end indented lines, or be the output of a command, a traceback, or the line of code that a compiler shows. It
+    may also be what a line with a colon at its end introduces.
+
+    Args:
+        text: The text.
+        begun: The offset where the entry before it begins.
+        last: The indentation and the offset of the last line before it that is not blank.
+        match: The line.
+        content: The number of characters of its prefix.
     """
-    line, line_before = match[0], text[before : match.start()]
-    if is_numbered:
-        return LINE_NUMBER.match(line_before) is None
+    indent, before = last
+    line, said, line_before = match[0], match[0][content:], text[before : match.start()]
+    if LINE_NUMBER.match(line) is not None and LINE_NUMBER.match(line_before) is None:
+        return True
+    if indent > 0:
+        is_error = text.find(_TRACEBACK, begun, before) != -1 and not is_log_entry(said)
+        return is_error or _LAST_LINE.match(said) is not None
     if _PROMPT.match(line_before) is not None and _PROMPT.match(line) is None:
         return True
     if is_log_entry(line):

@@ -31,6 +31,17 @@ LINE_NUMBER = re.compile(rf"[ \t]{{0,12}}(?!\d\d:\d\d(?:[:\s]|$))\d{{1,9}}(?:\t|
 
 The hour of a time, such as 10:00:00, is not a line number.
 """
+SOURCE = re.compile(r"(?P<source>[A-Za-z][\w.-]{0,60}[_-]\d{1,3}) {0,40}\| ")
+"""The name that `docker compose logs` writes before each line of a container."""
+LINE_PREFIX = re.compile(
+    rf"{LINE_NUMBER.pattern}|{SOURCE.pattern}|\d{{4}}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{{1,9}}Z "
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} [^\s:]{1,60}: |#\d{1,3} \d{1,5}\.\d{1,3} ",
+    re.M,
+)
+"""What a program writes before each line of a text: its number, its container, its time, or its process.
+
+The times are those of GitHub's actions, of syslog and of `docker build`. The indentation of a line begins after them.
+"""
 _TAGS = r"[ \t]*+(?:</?(?!h[1-6]\b)[a-z][^>\n]*+>[ \t]*+)*+"
 _HEADING = re.compile(rf"^(?:#{{1,6}}[ \t]+\S|{_TAGS}<h[1-6]\b)", re.M | re.I)
 """A heading of Markdown, or of HTML, which other tags may precede."""
@@ -379,9 +390,9 @@ def _underlined(text: str) -> Iterator[re.Match[str]]:
 
 
 def indented(line: str) -> tuple[int, str]:
-    """Return the number of characters before the text of a line, and its text. A line number does not count."""
-    number = LINE_NUMBER.match(line)
-    line = line if number is None else line[number.end() :]
+    """Return the number of characters before the text of a line, and its text. Its prefix does not count."""
+    prefix = LINE_PREFIX.match(line)
+    line = line if prefix is None else line[prefix.end() :]
     content = line.lstrip(INDENTATION)
     if content.startswith(_REPLACED):
         content = content[2:]

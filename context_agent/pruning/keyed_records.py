@@ -55,8 +55,8 @@ def _can_begin(text: str, field: re.Match[str]) -> bool:
 
 
 def _has_title(text: str, field: re.Match[str]) -> bool:
-    """Return True if the line before is no field and follows a blank line, such as `commit 1a2b3c4`."""
+    """Return True if the line before is no field and follows a blank line or a rule, such as `commit 1a2b3c4`."""
     title_start = text.rfind("\n", 0, max(0, field.start() - 1)) + 1
     title = text[title_start : field.start()]
     line_before = text[text.rfind("\n", 0, max(0, title_start - 1)) + 1 : title_start]
-    return bool(title.strip(RULE + "\n")) and _FIELD.match(title) is None and not line_before.strip()
+    return bool(title.strip(RULE + "\n")) and _FIELD.match(title) is None and not line_before.strip(RULE + "\n")

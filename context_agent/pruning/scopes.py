@@ -21,6 +21,7 @@ from context_agent.pruning.captions import (
     LONGEST_LABEL,
     LONGEST_LINE,
     NAMED,
+    SOURCE,
     Captions,
     indented,
 )
@@ -109,7 +110,7 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
     lines = [match.span() for match in _LINE.finditer(text)]
     keys = _record_keys(text)
     fence_end = body = 0
-    after_blank = True
+    after_blank, source = True, ""
     for (start, end), (following, last) in pairwise([*lines, (len(text), len(text))]):
         if fence_end and start >= fence_end:
             found.close((FENCED, 0), fence_end)
@@ -117,6 +118,9 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
         line = text[start:end]
         if start < body:
             continue
+        if (named := SOURCE.match(line)) and named["source"] != source:
+            source = named["source"]
+            found.close((ENTRY, 0), start)
         if (section := captions.sections.get(start)) is not None:
             level, body, name = section
             longest = LONGEST_LETTER_HEADER if level == LETTER_LEVEL else LONGEST_HEADING

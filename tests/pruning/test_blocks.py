@@ -182,6 +182,10 @@ def test_a_long_line_is_cut_between_records_and_without_blanks_after_a_mark(draw
         "«a36»\n«in f:\nb20»\n«c60»",
         "«a.py:1:b20:»\n«c.py:1:d30»\n«e60»",
         "«  1\ta30:»\n«b30»\n«d60»",
+        "«web-1 | a20\nweb-1 |   b20»\n«db-12 | c30»",
+        "«web | a20»\n«web |   b30»\n«web | c20»",
+        "«#7 2.331 a20\n#7 2.33   b20»\n«#7 3.118 c30»",
+        "«a10»\n«Traceback (most recent call last):\n  b9\nQuay: c20»\n«d60»",
         "«a.c:1:b30\n  1 | c20\n    | ^»\n«d.c:3:e50\n  3 | f10»",
         "«a30\n  1\tb10»\n«  2\tc50»",
         "«a37\n}»\n«c60»",
@@ -197,6 +201,8 @@ def test_a_line_stays_with_the_line_that_it_belongs_to(drawing: str) -> None:
         "«10:00:00 a»\n«10:00:01 b»\n«10:00:02 c»",
         "«10:00:00 aaa»\n«b20»\n«10:00:02 c»\n«10:00:03 d20»",
         "«10:00:00 a20\nTrace:\n  b20»\n«10:00:01 c20»\n«10:00:02 d20»",
+        "«Nov 16 09:14:22 h p: a\nNov 16 09:14:22 h p:   b20»\n«Nov 16 09:14:23 h p: c»\n«Nov 16 09:14:24 h p: d»",
+        "«10:00:00 Traceback (most recent call last):\n  b20\n  c»\n«10:00:01 d»\n«10:00:02 e»",
         "«10:00:00 a20»\n«Trace»\n«b20»\n«10:00:01 c20»\n«10:00:02 d20»",
         "«10:00:00 a20»\n«Trace:\nb20»\n«10:00:01 c20:»\n«10:00:02 d20»",
         "«x [10:00:00] »«x [10:00:00]→a30 »«x [10:00:00] a30→b40»«x [10:00:00] a30 b40→ c40»\n«x [10:00:01] x»\n«x»",
@@ -208,6 +214,20 @@ def test_a_line_stays_with_the_line_that_it_belongs_to(drawing: str) -> None:
 def test_each_log_entry_is_a_passage(drawing: str) -> None:
     """The rest of an entry that is cut has its first words as a label."""
     check(drawing)
+
+
+def test_a_traceback_with_a_time_before_each_line_is_a_passage() -> None:
+    """Each line of the log of a GitHub action was a passage, and the exception was apart from the traceback."""
+    raised = [
+        "Traceback (most recent call last):",
+        '  File "/work/quay.py", line 8, in close',
+        "    self.post(ship)",
+        "quay.PortClosed: rain",
+    ]
+    lines = [f"2026-11-16T10:00:0{n}.1234567Z {it}" for n, it in enumerate(["Run pytest", *raised, "exit code 1"])]
+    text = "\n".join(lines)
+    parts = [text[start:end] for start, end, _ in text_spans(text, Sizes.of(text))]
+    assert "\n".join(lines[1:5]) in parts
 
 
 @pytest.mark.parametrize(

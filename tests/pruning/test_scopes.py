@@ -151,6 +151,12 @@ def test_a_field_with_a_time_or_a_level_does_not_end_what_is_around_it() -> None
     assert "def f7():" in shortened(text, "b7 = ")
 
 
+def test_a_line_of_another_container_is_not_below_a_log_entry() -> None:
+    lines = [f"worker-2  | batch {n} of the ships in the port" for n in range(90)]
+    text = "\n".join(["web-1     | 10:00:00 GET /port", "web-1     | no rain", *lines])
+    assert "GET" not in shortened(text, "batch 89 ")
+
+
 def test_a_record_keeps_its_first_field_and_a_count_is_below_none() -> None:
     text = "\n".join(f"Item: {n}\nKind: rain\nText: {BODY * 2}\nMore: {BODY * 2}{n}" for n in range(4))
     assert [line for line in shortened(text, f"{BODY}2").split("\n") if line.startswith("Item")] == ["Item: 2"]
