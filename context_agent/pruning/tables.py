@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import re
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ FEWEST_NAMES = 3
 """Minimum number of words of a header in capitals."""
 LONGEST_HEADER = 60
 """Maximum number of characters of a cell in the header of a delimited table."""
+MOST_PREAMBLE = 10
+"""Maximum number of lines before the header of a delimited table, such as the account and the period of a statement."""
 LONGEST_TITLE = 120
 """Maximum number of characters of a title above a table."""
 DELIMITERS = "\t,;|"
@@ -252,7 +255,9 @@ def _heads_columns(header: str, rows: list[str]) -> bool:
 
 
 def _delimited_table(text: str, start: int, end: int, limit: int) -> tuple[Table | None, int]:
-    """Return the table in a block whose rows have equally many cells. One line of text may precede it.
+    """Return the table in a block whose rows have equally many cells. A few lines may precede it.
+
+    More than one line may precede only the first line that has as many delimiters as most lines.
 
     Args:
         text: The text.
@@ -265,16 +270,24 @@ def _delimited_table(text: str, start: int, end: int, limit: int) -> tuple[Table
     """
     lines = _lines(text, start, end)
     also_read = 0
-    for skipped in range(min(2, len(lines))):
-        first, last = lines[skipped]
-        header = text[first:last]
-        for delimiter in DELIMITERS:
-            if delimiter in header:
-                table, read = _delimited(text, lines[skipped:], delimiter, end, limit - also_read)
-                also_read += read
-                if table is not None:
-                    return table, also_read
+    for skipped, delimiter in _possible_headers(text, lines):
+        table, read = _delimited(text, lines[skipped:], delimiter, end, limit - also_read)
+        also_read += read
+        if table is not None:
+            return table, also_read
     return None, also_read
+
+
+def _possible_headers(text: str, lines: list[tuple[int, int]]) -> Iterator[tuple[int, str]]:
+    """Yield the indices of the lines that may be the header of a delimited table, with the delimiter."""
+    for skipped in range(min(2, len(lines))):
+        yield from ((skipped, delimiter) for delimiter in DELIMITERS if text.find(delimiter, *lines[skipped]) != -1)
+    for delimiter in DELIMITERS:
+        counts = [text.count(delimiter, *line) for line in lines]
+        for most, n_lines in Counter(filter(None, counts)).most_common(1):
+            first = counts.index(most)
+            if 2 <= first <= MOST_PREAMBLE and 2 * n_lines >= len(lines):
+                yield first, delimiter
 
 
 def _delimited(

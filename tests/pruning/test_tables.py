@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from context_agent.pruning.tables import LONGEST_HEADER, LONGEST_TITLE, inherited_cells, tables
+from context_agent.pruning.tables import LONGEST_HEADER, LONGEST_TITLE, MOST_PREAMBLE, inherited_cells, tables
 from tests.support.growth import MOST_GROWTH, growth
 
 LEFT_OUT = "... 3 rows omitted"
@@ -292,7 +292,14 @@ def test_a_table_with_aligned_columns(lines: list[str], names: str, rows: int) -
             ["a,b", "1,2", "3,4", '5,"6', "", "c,d", "1,2", "3,4", "5,6", "", '7"'], "a b", 3, id="a table in a cell"
         ),
         pytest.param(["It rained.", "a,b", "1,2", "3,4", "5,6"], "a b", 3, id="a line above"),
-        pytest.param(["It rained.", "Then.", "a,b", "1,2", "3,4", "5,6"], "", 0, id="two lines above"),
+        pytest.param(["It rained.", "Then.", "a,b", "1,2", "3,4", "5,6"], "a b", 3, id="two lines above"),
+        pytest.param(
+            ["of;7", "to;8", "by;9", *["a;b;c"], *["1;2;3"] * 4], "a b c", 4, id="lines with fewer cells above"
+        ),
+        pytest.param(["x"] * MOST_PREAMBLE + ["a,b"] + ["1,2"] * 9, "a b", 9, id="as many lines above as may be"),
+        pytest.param(["x"] * (MOST_PREAMBLE + 1) + ["a,b"] + ["1,2"] * 12, "", 0, id="too many lines above"),
+        pytest.param(["x", "x", "x", "x", "x", "a,b", "1,2", "3,4", "5,6"], "", 0, id="most lines are above"),
+        pytest.param(["x", "x", "x", "x", "a,b", "1,2", "3,4", "5,6"], "a b", 3, id="half of the lines are above"),
         pytest.param(["a,b;c", "1,2;3", "1,2;3", "1,2;3"], "a,b c", 3, id="commas in names"),
         pytest.param(["a,b", '1,"2', '3"', "3,4", "5,6"], "a b", 3, id="a cell of two lines"),
         pytest.param(
