@@ -71,8 +71,16 @@ _CHAIN = re.compile(r"(?:The above exception was the direct cause of|During hand
 """The start of the line between two tracebacks of Python that belong together."""
 INDENTED = (" ", "\t")
 """The first character of an indented line."""
-_LAST_LINE = re.compile(r"[)\]}]|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic|Caused by)\b")
-"""The start of a line that belongs to the indented lines before it: a bracket, an exception, or the cause of one."""
+_LAST_LINE = re.compile(
+    r"[)\]}]|(?:end|END|fi|done|esac)[;,.)]{0,2}[ \t\r]*$"
+    r"|(?:else|elif|elsif|except|finally|rescue|ensure)\b(?:[^\n]{0,200}[:{])?[ \t\r]*$"
+    r"|(?:[\w.]{0,80}(?:Error|Exception|Warning|Interrupt|Exit|Failure)|panic|Caused by)\b",
+    re.M,
+)
+"""The start of a line that belongs to the indented lines before it.
+
+It is a bracket, the end of a block or another branch of it, an exception, or the cause of one.
+"""
 _TRACEBACK = "Traceback (most recent call last)"
 """The first line of a traceback of Python. Its last line may have any name."""
 _PROMPT = re.compile(r"(?:>>>|\$|#|In \[\d{1,5}\]:|(?:PS )?[\w.@~:/\\()-]{1,80}[$#>]) \S")

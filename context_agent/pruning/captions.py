@@ -158,8 +158,8 @@ NAMED = re.compile(
     re.M | re.I,
 )
 """A line that names the record that follows."""
-CLOSING = (")", "]", "}", "<")
-"""The first character of a line that names nothing: a closing bracket, or a tag."""
+CLOSING = re.compile(r"[)\]}<]|(?:end|END|fi|done|esac)[;,.)]{0,2}[ \t\r]*$", re.M)
+"""A line that names nothing: a closing bracket, a tag, or a word that ends a block of a program."""
 ENDS = " \u2007\t\r:{([,-"
 """The characters that a less indented line loses at its ends."""
 _LETTER = re.compile(r"[^\W_]")
@@ -312,7 +312,8 @@ class Captions:
                 self._open.clear()
             self._read = end
             indent, content = indented(line)
-            if content.startswith(CLOSING):
+            is_closing = CLOSING.match(content) is not None
+            if is_closing:
                 # The line that it closes still names what follows.
                 indent += 1
             elif not _LETTER.search(content):
@@ -320,7 +321,7 @@ class Captions:
             while self._open and self._open[-1][0] >= indent:
                 self._open.pop()
             is_heading = NODE_HEADING.match(line) is not None
-            if not content.startswith(CLOSING) and not is_heading:
+            if not is_closing and not is_heading:
                 self._open.append((indent, content[:LONGEST_LINE].strip(ENDS)))
         if line_start in self.records:
             return []

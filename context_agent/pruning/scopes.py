@@ -194,7 +194,7 @@ class _Scopes:
     def add_line(self, start: int, end: int, line: str, following: str) -> None:
         """Close the scopes that a line ends. Open one if the following line is indented more."""
         indent, said = indented(line)
-        if said.startswith(CLOSING):
+        if CLOSING.match(said) is not None:
             self.close((INDENTED, indent + 1), start)
             self.close((INDENTED, indent), start, closing=end)
         elif _LETTER.search(said):

@@ -189,6 +189,12 @@ def test_a_long_line_is_cut_between_records_and_without_blanks_after_a_mark(draw
         "«a.c:1:b30\n  1 | c20\n    | ^»\n«d.c:3:e50\n  3 | f10»",
         "«a30\n  1\tb10»\n«  2\tc50»",
         "«a37\n}»\n«c60»",
+        "«a20\n b30\nend»\n«c60»",
+        "«a20\n b30\nEND;»\n«c60»",
+        "«a20\n b30»\n«end of c20»\n«d60»",
+        "«a20\n b20\nelse\n c20»\n«d60»",
+        "«a20\n b20\nexcept x:\n c20»\n«d60»",
+        "«a20\n b20»\n«except x20»\n«d60»",
     ],
 )
 def test_a_line_stays_with_the_line_that_it_belongs_to(drawing: str) -> None:

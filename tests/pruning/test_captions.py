@@ -357,6 +357,13 @@ def test_the_mark_of_a_replaced_resource_is_as_wide_as_other_marks() -> None:
     assert captions.caption(plan.index("      + d")) == '+ resource "c"'
 
 
+def test_the_end_of_a_block_names_nothing() -> None:
+    text = "class Quay\n  def open\n    rain\n  end\n    sun\n  endless\n    wind\n"
+    captions = Captions(text)
+    assert captions.caption(text.index("    sun")) == "class Quay def open"
+    assert captions.caption(text.index("    wind")) == "class Quay endless"
+
+
 def test_a_caption_has_the_names_of_the_record() -> None:
     letters = [
         f"From: {name}@example.com\nSubject: {rain}\n\n{BODY}\n\nIn the end. {BODY}"

@@ -164,6 +164,12 @@ def test_a_record_keeps_its_first_field_and_a_count_is_below_none() -> None:
     assert shortened(text, "rain 109 ").count("rain 0 ") == 0
 
 
+def test_the_end_of_a_method_goes_with_the_last_of_its_lines() -> None:
+    methods = ["\n".join([f"def f{n}", *numbered(f"  it_{n}_{{0}} = {{1}}", 60), "end"]) for n in range(3)]
+    kept = shortened("\n".join(methods), "it_1_11 ")
+    assert [line for line in kept.split("\n") if line.startswith(("def", "end"))] == ["def f1", "end"]
+
+
 def test_nested_names_stay_from_the_outermost_on() -> None:
     depth = MOST_SCOPES + 3
     lines = [f"{'  ' * level}level-{level}" for level in range(depth)]
