@@ -15,6 +15,7 @@ from typing import Literal, NamedTuple
 
 from context_agent.pruning.captions import (
     BLAME,
+    FIGURE_SPACE,
     INDENTATION,
     LINE_NUMBER,
     LINE_PREFIX,
@@ -56,8 +57,6 @@ LOG_PREFIX = 48
 """The number of characters of a log entry in which its time and level are searched."""
 FEWEST_ALIGNED = 3
 """Minimum number of lines whose first numbers are aligned at their ends."""
-FIGURE_SPACE = "\u2007"
-"""A space that is as wide as a digit."""
 _COUNTED = re.compile(
     rf"^(?!{LINE_NUMBER.pattern})(?P<space> {{0,80}}+)(?P<number>\d[\d.,]{{0,20}}+[%KMGTPkB]{{0,3}}+)[ \t]"
     r"[^\n]*+(?:\n|\Z)",

@@ -160,7 +160,9 @@ NAMED = re.compile(
 """A line that names the record that follows."""
 CLOSING = re.compile(r"[)\]}<]|(?:end|END|fi|done|esac)[;,.)]{0,2}[ \t\r]*$", re.M)
 """A line that names nothing: a closing bracket, a tag, or a word that ends a block of a program."""
-ENDS = " \u2007\t\r:{([,-"
+FIGURE_SPACE = "\u2007"
+"""A space that is as wide as a digit. `blocks` writes it before the shorter numbers of an aligned column."""
+ENDS = f" {FIGURE_SPACE}\t\r:{{([,-"
 """The characters that a less indented line loses at its ends."""
 _LETTER = re.compile(r"[^\W_]")
 
