@@ -13,7 +13,8 @@ exits with 1.
 `pools` writes sheets for judges, of about 25 kB each. Each question is followed by passages in random order: its gold
 documents, and the best passages of BM25, the static embedding and MiniLM. The gold documents are not marked. A passage
 is shortened to the part that the reader would see. The questions of all corpora are mixed, so the first sheets cover
-every corpus. If you run it again with the same folder, it adds the questions that are not in the folder yet.
+every corpus. Questions that already have labels are left out. If you run it again with the same folder, it adds the
+questions that are not in the folder yet.
 
 A judge writes `sheet-001.NAME.txt` beside `sheet-001.txt`. For each question it has a line `number: 2 0 1 ...`, with a
 grade for each passage in order. Grade 2: the passage answers the question, alone or as a part that is needed. Grade 1:
@@ -211,7 +212,7 @@ class Candidates:
 
 
 def write_pools(options: argparse.Namespace) -> int:
-    """Write sheets for the questions that are not in the folder yet."""
+    """Write sheets for the questions that have no grades and are not in the folder yet."""
     options.out.mkdir(parents=True, exist_ok=True)
     key_file, draw = options.out / KEY, random.Random(options.seed)
     known = list(_read_key(options.out))
@@ -220,7 +221,8 @@ def write_pools(options: argparse.Namespace) -> int:
     blocks: list[tuple[dict[str, Any], str]] = []
     for corpus in corpora_of(options.banks):
         questions = [row for row in corpus.questions if options.split in ("all", row["split"])]
-        questions = [row for row in questions if (corpus.name, row["id"]) not in done]
+        graded = corpus.labels()
+        questions = [row for row in questions if row["id"] not in graded and (corpus.name, row["id"]) not in done]
         if not questions:
             continue
         candidates = Candidates(corpus, embedders)
