@@ -17,11 +17,15 @@ _CANDIDATE = re.compile(
     r"(?<!\s)\s{1000,}+"
     rf"|{_ENCODED}"
     r"|(?:^[A-Za-z0-9+/]{48,80}\r?\n){3,}+(?:[A-Za-z0-9+/]{1,80}={0,2})?"
+    r"|(?P<octets>(?:^[ \t]*+(?:[0-9a-fA-F]{2}:){7,32}+(?:[0-9a-fA-F]{2})?+[ \t\r]*+\n){3,}+"
+    r"(?:[ \t]*+(?:[0-9a-fA-F]{2}:){0,32}+[0-9a-fA-F]{2}[ \t\r]*+$)?+)"
     r"|(?:^[0-9a-fA-F]{4,8}:?[ \t]++(?:[0-9a-fA-F]{2,4}[ \t]++){4,16}[^\n]{0,40}(?:\n|\Z)){3,}+"
     r"|^[^\n]{2000,}+",
     re.M,
 )
-"""White space, such a run, lines of base64, a hex dump, or a line of at least `MINIFIED_LINE` characters."""
+"""White space, such a run, lines of base64, the bytes of a key or of a signature as OpenSSL writes them, a hex dump, or
+a line of at least `MINIFIED_LINE` characters.
+"""
 _DENSE_ENDS = ("\n", "}", ";", ",")
 """The marks after which a dense text is cut, the best first."""
 _SAMPLE = 1_000
@@ -58,6 +62,8 @@ def binary_spans(text: str) -> Iterator[BinarySpan]:
         if match[0].isspace():
             # A line break at each end stays between the texts.
             yield BinarySpan(match.start() + 1, match.end() - 1)
+        elif match["octets"]:
+            yield BinarySpan(match.start(), match.start() + len(match[0].rstrip()))
         elif (dense := _is_dense_run(match[0])) or _is_encoded_run(match[0]):
             yield BinarySpan(match.start(), match.start() + len(match[0].rstrip()), dense)
         elif len(match[0]) >= MINIFIED_LINE:

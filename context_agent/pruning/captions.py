@@ -26,10 +26,13 @@ BLAME = re.compile(
     r"\^?[0-9a-f]{7,40}+ (?:[^\s(]{1,200}+ {1,200}+)?\((?=[^()\n]{0,100}\d{4}-\d\d-\d\d )[^()\n]{1,150}+\)(?: |$)", re.M
 )
 """The text that `git blame` writes before a line: a commit, its author and time, and the number of the line."""
-LINE_NUMBER = re.compile(rf"[ \t]{{0,12}}(?!\d\d:\d\d(?:[:\s]|$))\d{{1,9}}(?:\t|→| ?[|│:] ?)|{BLAME.pattern}", re.M)
+LINE_NUMBER = re.compile(
+    rf"[ \t]{{0,12}}(?!\d\d:(?:\d\d(?:[:\s]|$)|[\da-fA-F]{{2}}:))\d{{1,9}}(?:\t|→| ?[|│:] ?)|{BLAME.pattern}", re.M
+)
 """The number before a line in a numbered listing, such as that of `cat -n`, and what separates it from the line.
 
-The hour of a time, such as 10:00:00, is not a line number.
+The hour of a time, such as 10:00:00, is not a line number. Neither is the first byte of an address or of a key, such as
+30:9f:38.
 """
 SOURCE = re.compile(r"(?P<source>[A-Za-z][\w.-]{0,60}[_-]\d{1,3}) {0,40}\| ")
 """The name that `docker compose logs` writes before each line of a container."""
@@ -179,11 +182,17 @@ class Captions:
         records: The offsets of the first lines of records whose fields have keys.
         sections: The level, the end and the text of each title that was read, by its offset. The next line begins at
             its end.
+        text: The text.
+        titles: The level and the text of each title that is open after what was read, the outermost first.
+
+    Args:
+        text: The text.
+        titles: The titles that are open where the text begins.
     """
 
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._titles: list[tuple[int, str]] = []
+    def __init__(self, text: str, titles: Sequence[tuple[int, str]] = ()) -> None:
+        self.text = text
+        self.titles = [*titles]
         self._titled = 0
         self._underlined = {match.start(): match for match in _underlined(text)}
         rules = {match.start("rule") for match in self._underlined.values()}
@@ -208,11 +217,11 @@ class Captions:
 
     def heads(self) -> set[int]:
         """Return the offsets of the lines that begin a section, a search hit, or a comment at the left margin."""
-        starts = {match.start() for match in _HEADING.finditer(self._text)}
+        starts = {match.start() for match in _HEADING.finditer(self.text)}
         if self._has_comments:
             # A comment of several lines stays together.
-            starts = {it for it in starts if it == 0 or self._text[self._text.rfind("\n", 0, it - 1) + 1] != "#"}
-        starts |= {match.start() for match in HIT.finditer(self._text)} | {start for start, _ in self._sections}
+            starts = {it for it in starts if it == 0 or self.text[self.text.rfind("\n", 0, it - 1) + 1] != "#"}
+        starts |= {match.start() for match in HIT.finditer(self.text)} | {start for start, _ in self._sections}
         starts |= self.headings.keys()
         return (starts - {match.start("rule") for match in self._underlined.values()}) | self._underlined.keys()
 
@@ -223,7 +232,7 @@ class Captions:
             start: The offset where the block begins.
             following: The offset where the next block begins.
         """
-        text = self._text
+        text = self.text
         # A title is in its own block. One more character shows whether a blank line follows it.
         if (title := self._underlined.get(start)) is not None:
             # The first mark below a title that occurs is that of the highest level.
@@ -248,9 +257,9 @@ class Captions:
 
     def _push(self, level: int, said: str, start: int, end: int) -> None:
         """Add a title. It closes the titles of its level and below. Level 0 closes all but the header of a letter."""
-        line_end = self._text.find("\n", end - 1) + 1 or len(self._text)
+        line_end = self.text.find("\n", end - 1) + 1 or len(self.text)
         self.sections[start] = level, line_end, said.strip()
-        self._titles = [*((above, it) for above, it in self._titles if above < level), (level, said.strip())]
+        self.titles = [*((above, it) for above, it in self.titles if above < level), (level, said.strip())]
         self._titled = start
 
     def caption(self, start: int, *, titled: bool = False, entry: int | None = None) -> str:
@@ -261,14 +270,14 @@ class Captions:
             titled: True if the passage begins with its title, which is then left out.
             entry: The offset of the entry that the passage is the rest of. Its first line names the passage.
         """
-        parts = [said for _, said in (self._titles[:-1] if titled else self._titles)]
+        parts = [said for _, said in (self.titles[:-1] if titled else self.titles)]
         if row := bisect_right(self._sections, (start, "\U0010ffff")):
             section, name = self._sections[row - 1]
             parts += [name] if section >= self._titled else []
         parts += self._headings_before(start)
         above = self._lines_above(start)
         if entry is not None:
-            line = self._text[entry : min(start, entry + WIDEST_INDENT + LONGEST_LABEL)].partition("\n")[0]
+            line = self.text[entry : min(start, entry + WIDEST_INDENT + LONGEST_LABEL)].partition("\n")[0]
             first_line = indented(line)[1][:LONGEST_LABEL].strip(ENDS)
             parts += [] if any(map(first_line.startswith, above)) else [first_line]
         parts += [*self._names_of(start), *above]
@@ -306,10 +315,10 @@ class Captions:
 
     def _lines_above(self, start: int) -> list[str]:
         """Return the less indented lines above the line of a position, the nearest ones."""
-        line_start = self._text.rfind("\n", 0, start) + 1
+        line_start = self.text.rfind("\n", 0, start) + 1
         while self._read < line_start:
-            end = self._text.find("\n", self._read) + 1 or len(self._text)
-            line = self._text[self._read : end]
+            end = self.text.find("\n", self._read) + 1 or len(self.text)
+            line = self.text[self._read : end]
             if self._read in self.records:
                 self._open.clear()
             self._read = end
@@ -327,7 +336,7 @@ class Captions:
                 self._open.append((indent, content[:LONGEST_LINE].strip(ENDS)))
         if line_start in self.records:
             return []
-        indent, _ = indented(self._text[line_start : line_start + WIDEST_INDENT])
+        indent, _ = indented(self.text[line_start : line_start + WIDEST_INDENT])
         return [said for own, said in self._open if own < indent][-MOST_LINES:]
 
 
@@ -393,10 +402,10 @@ def _underlined(text: str) -> Iterator[re.Match[str]]:
 
 
 def indented(line: str) -> tuple[int, str]:
-    """Return the number of characters before the text of a line, and its text. Its prefix does not count."""
+    """Return the number of columns before the text of a line, and its text. Its prefix does not count."""
     prefix = LINE_PREFIX.match(line)
     line = line if prefix is None else line[prefix.end() :]
     content = line.lstrip(INDENTATION)
     if content.startswith(_REPLACED):
         content = content[2:]
-    return len(line) - len(content), content.rstrip()
+    return len(line[: len(line) - len(content)].expandtabs()), content.rstrip()

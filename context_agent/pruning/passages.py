@@ -30,7 +30,7 @@ from context_agent.pruning.blocks import (
     with_aligned_numbers,
     with_line_breaks,
 )
-from context_agent.pruning.captions import COMMIT, LONGEST_LABEL, Captions
+from context_agent.pruning.captions import COMMIT, LONGEST_LABEL, LONGEST_LINE, Captions
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names, only_name, own_name
@@ -85,6 +85,7 @@ class _Cutter:
     def __init__(self, text: str, sizes: Sizes, groups: Iterator[int], depth: int) -> None:
         self._text, self._sizes, self._groups, self._depth = text, sizes, groups, depth
         self._row_labels: dict[int, str] = {}
+        self._titles: list[tuple[int, str]] = []
 
     def of_json(self) -> list[Passage]:
         """Return the passages of a JSON text. If the text is not JSON, return none."""
@@ -143,17 +144,20 @@ class _Cutter:
                 message: list[Passage] = []
             else:
                 between = self._of_plain(position, commit.start(), is_alone=False)
+                self._titles = []
                 message = self._of_plain(commit.end(), start, is_alone=False)
             passages += between
             if cut_part is None:
                 break
-            label = _last_line(text[position:start]) or (between[-1].label if between else label)
+            said = _last_line(text[position:start])
+            label = self._below_titles(said) if said else between[-1].label if between else label
             title: int | None = first if first < start else None
             if commit is not None:
                 title, label = commit.start(), commit["subject"].strip()[:LONGEST_LABEL]
             elif has_titles and not between and (said := self._title_start(position, first, last)) is not None:
                 title = said
-                label = " ".join(filter(None, map(_last_line, text[title:start].split("\n"))))[:LONGEST_LABEL] or label
+                lines = " ".join(filter(None, map(_last_line, text[title:start].split("\n"))))[:LONGEST_LABEL]
+                label = self._below_titles(lines) if lines else label
             if title is None:
                 passages += cut_part(label)
                 position = last
@@ -260,21 +264,30 @@ class _Cutter:
                 end = line_start
                 continue
             break
-        if not is_alone and end - start < self._sizes.small:
-            return []
-        return self._of_lines(start, end, "")
+        lines = with_line_breaks(self._text[start:end])
+        captions = Captions(with_aligned_numbers(lines), self._titles)
+        passages = self._of_lines(start, lines, captions, "")
+        self._titles = captions.titles
+        return [] if not is_alone and end - start < self._sizes.small else passages
 
-    def _of_lines(self, start: int, end: int, label: str) -> list[Passage]:
+    def _below_titles(self, line: str) -> str:
+        """Return the titles of the open sections and a line. The line is cut for the innermost title alone."""
+        above = [title[:LONGEST_LINE] for _, title in self._titles if title and title not in line]
+        label = f"{above.pop()} {line}"[:LONGEST_LABEL] if above else line
+        while above and len(above[-1]) + 1 + len(label) <= LONGEST_LABEL:
+            label = f"{above.pop()} {label}"
+        return label
+
+    def _of_lines(self, start: int, text: str, captions: Captions, label: str) -> list[Passage]:
         """Return the passages of lines of text. What is in several passages stays below its first line.
 
         Args:
             start: The offset where the lines begin.
-            end: The offset after them.
+            text: The lines.
+            captions: Their captions, before any of them was asked for.
             label: The label of passages that have none of their own.
         """
-        text, group = with_line_breaks(self._text[start:end]), next(self._groups)
-        lines = with_aligned_numbers(text)
-        captions = Captions(lines)
+        lines, group = captions.text, next(self._groups)
         spans = [*text_spans(lines, self._sizes, captions)]
         made: dict[Scope, tuple[Item, int]] = {}
         passages: list[Passage] = []
@@ -446,7 +459,8 @@ class _Cutter:
             return self._of_binary(start, end, label)
         if is_dense(inner):
             return self._of_dense(start, end, label)
-        return self._of_lines(start, end, label)
+        lines = with_line_breaks(self._text[start:end])
+        return self._of_lines(start, lines, Captions(with_aligned_numbers(lines)), label)
 
     def _of_run(self, run: Run, label: str, *, keys_stay: bool = False) -> list[Passage]:
         """Split a series of consecutive values, such as the lines of a JSONL text, into passages and return them.

@@ -23,6 +23,7 @@ def line(marks: str, *, blanks: int = 0, letters: int = 0, fill: str = "01234567
 DUMP = "".join(f"{row * 8:08x}: 7f45 4c46 0201 0100 .ELF\n" for row in range(4))
 SPARSE_DUMP = "0000 aabb ccaa aabb aabb xy\n"
 BASE64 = "".join(f"{run(length=60)}\n" for _ in range(4))
+OCTETS = "".join(f"        {':'.join(f'{(row * 47 + it * 31) % 256:02x}' for it in range(18))}:\n" for row in range(3))
 WHITE = " " * 998
 PROSE = "It rained in the port. " * 200
 
@@ -38,6 +39,14 @@ PROSE = "It rained in the port. " * 200
         pytest.param(run("abcEF012"), [run("abcEF012")], id="just enough distinct characters"),
         pytest.param(run("abcdef0123"), [run("abcdef0123")], id="hexadecimal digits"),
         pytest.param(run("0123456789"), [], id="decimal digits"),
+        pytest.param(f"Modulus:\n{OCTETS}Exponent: 3\n", [OCTETS.rstrip()], id="bytes of a key"),
+        pytest.param(
+            f"{OCTETS}        0a:1b\nExponent: 3\n", [f"{OCTETS}        0a:1b"], id="a short last line of bytes"
+        ),
+        pytest.param(f"{OCTETS.upper()}", [OCTETS.upper().rstrip()], id="bytes in capitals at the end"),
+        pytest.param("".join(OCTETS.splitlines(keepends=True)[:2]), [], id="two lines of bytes"),
+        pytest.param("11:22:33:44:55:66 dev eth0\n" * 9, [], id="addresses of devices"),
+        pytest.param("11:22:33:44:55:66\n" * 9, [], id="addresses of devices alone"),
         pytest.param(run("abcdefABCDEF"), [], id="letters of hexadecimal digits"),
         pytest.param(run("ghijklm0123"), [], id="a long name in lower case"),
         pytest.param("0" + run("abcdEFGH", 199), ["0" + run("abcdEFGH", 199)], id="a digit at the start"),

@@ -616,7 +616,23 @@ def test_parts_of_prose_and_of_a_list_have_no_first_line(text: str) -> None:
         ("10:return x", "return x"),
         ("100:00 pieces", "00 pieces"),
         ("    12\treturn x", "return x"),
+        ("30:9f:38:55", "30:9f:38:55"),
+        ("30:9F:38:55", "30:9F:38:55"),
+        ("30:if x:", "if x:"),
     ],
 )
 def test_the_hour_of_a_time_is_not_a_line_number(line: str, said: str) -> None:
     assert indented(line) == (0, said)
+
+
+def test_a_tab_is_as_wide_as_the_columns_up_to_the_next_multiple_of_eight() -> None:
+    lines = ["PORTS", "       The ports are below.", "\t   The first one is deep.", "       The second one is not."]
+    assert [indented(line)[0] for line in lines] == [0, 7, 11, 7]
+    assert indented(" \tThe ports") == (8, "The ports")
+
+
+def test_the_titles_before_a_text_name_its_passages_until_it_closes_them() -> None:
+    text = f"{BODY}\n\n## South\n\n{BODY}\n\n# Rain\n\n{BODY}{BODY}"
+    captions = Captions(text, [(1, "Ports"), (2, "North")])
+    assert [said for _, _, said in text_spans(text, Sizes.of(text), captions)] == ["Ports North", "Ports", ""]
+    assert captions.titles == [(1, "Rain")]

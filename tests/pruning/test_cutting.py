@@ -866,7 +866,10 @@ def test_the_rows_of_tables(drawing: str, left: str) -> None:
             "e50\n\n1 gone\n",
         ),
         ("«commit 1abcdef0\nAuthor: Ana\nDate: now\n\n    Subject 1\n\nx110»\n", "1 gone\n"),
-        ("«commit 1abcdef0\nAuthor: Ana\nDate: now\n\n    Subject 1\n\n    m100»\n\n«m100→¤»", '1 gone\n\n"1 gone"'),
+        (
+            "«commit 1abcdef0\nAuthor: Ana\nDate: now\n\n    Subject 1\n\n    m100»\n\n«Author: Ana Subject 1 m98→¤»",
+            '1 gone\n\n"1 gone"',
+        ),
         ("«x.py→--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-x\n+y\n ¤»\n", "1 gone\n"),
         (
             (
@@ -926,7 +929,7 @@ def test_encoded_text(drawing: str, left: str) -> None:
     [
         ("⟨# A\n\n⟨## B\n\n«A B→b700»\n\n«A B→c700»⟩\n\n⟨## C\n\n«A C→b700»\n\n«A C→c700»⟩⟩\n\n", "4 gone\n\n"),
         (
-            "⟨# A\n\n⟨## B\n\n«A B→b700»\n\n«A B→c700»⟩\n\n⟨## C\n\n«A C→b700»\n\n«A C→c700»⟩⟩\n\n«c120→¤»",
+            "⟨# A\n\n⟨## B\n\n«A B→b700»\n\n«A B→c700»⟩\n\n⟨## C\n\n«A C→b700»\n\n«A C→c700»⟩⟩\n\n«C c118→¤»",
             '4 gone\n\n"1 gone"',
         ),
         (

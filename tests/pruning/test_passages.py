@@ -53,6 +53,33 @@ def test_passages_in_wide_characters_have_about_as_many_tokens_as_others() -> No
     assert max(map(len, texts_of("港は静かである。" * 300))) <= LARGEST // LETTERS_OF_A_WIDE
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        "| port | depth |\n|---|---|\n" + "".join(f"| p{row} | {row} |\n" for row in range(6)),
+        f"```json\n{json.dumps({'ports': ['Orme', 'Vell'] * 40})}\n```\n",
+        f"![x](data:image/png;base64,{'aB3' * 300})\n",
+    ],
+    ids=["table", "JSON", "image"],
+)
+def test_the_text_after_a_part_of_another_kind_is_in_the_same_section(part: str) -> None:
+    text = f"# Ports\n\n{BODY}{BODY}\n\n## North\n\n{BODY}{BODY}\n\n{part}\n{BODY}{BODY}\n\n## Rain\n\n{BODY}{BODY}\n"
+    labels = [passage.label for passage in cut(text)]
+    after = [label for passage, label in zip(cut(text), labels, strict=True) if text.index(part) <= passage.start]
+    assert "Ports North" in after
+    assert labels[-1] == "Ports"
+    assert all(label.startswith(("Ports", "North")) for label in after)
+
+
+def test_a_part_of_another_kind_right_below_its_heading_is_named_by_it() -> None:
+    table = "| port | depth |\n|---|---|\n" + "".join(f"| p{row} | {row} |\n" for row in range(6))
+    text = f"# Ports\n\n{BODY}{BODY}\n\n## North\n\n{table}\n{BODY}{BODY}\n\n## South\n\n{table}\n{BODY}{BODY}\n"
+    labels = [passage.label for passage in cut(text)]
+    assert [label for label in labels if "port depth" in label and "North" in label]
+    assert labels[-1] == "Ports South"
+    assert all("North" not in label for label in labels[labels.index("Ports North") + 1 :])
+
+
 def test_markdown_sections_lend_their_heading() -> None:
     text = f"# Ports\n\n{BODY}\n\n## Rain\n\n{BODY}\n\n{BODY}\n\n```\ncode\n\n\ncode\n```\n"
     passages = cut(text)
