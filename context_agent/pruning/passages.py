@@ -149,8 +149,8 @@ class _Cutter:
             passages += between
             if cut_part is None:
                 break
-            said = _last_line(text[position:start])
-            label = self._below_titles(said) if said else between[-1].label if between else label
+            above = _last_line(text[position:start])
+            label = self._below_titles(above) if above else between[-1].label if between else label
             title: int | None = first if first < start else None
             if commit is not None:
                 title, label = commit.start(), commit["subject"].strip()[:LONGEST_LABEL]
