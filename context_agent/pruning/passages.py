@@ -35,7 +35,7 @@ from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names, only_name, own_name
 from context_agent.pruning.records import TRUNCATION, Value, value_runs
-from context_agent.pruning.scopes import Scope, parts_of
+from context_agent.pruning.scopes import Scope, Title, in_sections, parts_of
 from context_agent.pruning.tables import Table, inherited_cells, tables
 from context_agent.pruning.terminal import PlainText, without_escapes
 from context_agent.text.fences import FENCE
@@ -86,6 +86,7 @@ class _Cutter:
         self._text, self._sizes, self._groups, self._depth = text, sizes, groups, depth
         self._row_labels: dict[int, str] = {}
         self._titles: list[tuple[int, str]] = []
+        self._sections: list[Title] = []
 
     def of_json(self) -> list[Passage]:
         """Return the passages of a JSON text. If the text is not JSON, return none."""
@@ -145,6 +146,7 @@ class _Cutter:
             else:
                 between = self._of_plain(position, commit.start(), is_alone=False)
                 self._titles = []
+                self._sections.append(Title(commit.start(), 0, commit.end(), commit["subject"]))
                 message = self._of_plain(commit.end(), start, is_alone=False)
             passages += between
             if cut_part is None:
@@ -170,7 +172,10 @@ class _Cutter:
                 own = passage.label if label in passage.label else _with_name(label, passage.label)
                 passages.append(replace(passage, label=own, items=(*passage.items, whole)))
             position = last
-        return passages
+        bounds = [bound for start, end, _ in parts for bound in (start, end)]
+        return (
+            in_sections(text, passages, self._sections, bounds, self._groups) if self._sections and parts else passages
+        )
 
     def _with_fence(self, position: int, start: int, end: int) -> tuple[int, int]:
         """Return the span of a part with the fence around it, if there is one after `position`."""
@@ -268,6 +273,9 @@ class _Cutter:
         captions = Captions(with_aligned_numbers(lines), self._titles)
         passages = self._of_lines(start, lines, captions, "")
         self._titles = captions.titles
+        self._sections += [
+            Title(start + first, level, start + body, name) for first, (level, body, name) in captions.sections.items()
+        ]
         return [] if not is_alone and end - start < self._sizes.small else passages
 
     def _below_titles(self, line: str) -> str:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
-from context_agent.pruning.blocks import Span, is_log_entry, trimmed
+from context_agent.pruning.blocks import Item, Passage, Span, is_log_entry, trimmed, with_line_breaks
 from context_agent.pruning.captions import (
     CLOSING,
     ENDS,
@@ -64,6 +65,15 @@ class Scope(NamedTuple):
     name: str
 
 
+class Title(NamedTuple):
+    """The title of a section: the offset where it begins, its level, the offset after its lines, and what it says."""
+
+    start: int
+    level: int
+    body: int
+    name: str
+
+
 class Part(NamedTuple):
     """A span of a text with its label, and the scopes that it is a part of, the outermost first."""
 
@@ -103,6 +113,117 @@ def parts_of(text: str, spans: Sequence[Span], captions: Captions) -> Iterator[P
                 yield Part(*span, " ".join([label, *names])[-LONGEST_LABEL:].strip(), (*around,))
 
 
+def in_sections(
+    text: str, passages: Sequence[Passage], titles: Iterable[Title], parts: Sequence[int], groups: Iterator[int]
+) -> list[Passage]:
+    """Return the passages of a text as parts of the sections that go on after a table, a value or encoded text.
+
+    The title of such a section stays as long as any of its passages stays. It is in no passage.
+
+    Args:
+        text: The text.
+        passages: Its passages, ascending.
+        titles: The titles of its sections, ascending.
+        parts: The bounds of the tables, the values and the encoded texts, ascending.
+        groups: The numbers of further groups.
+    """
+    found = _Scopes()
+    for title in titles:
+        found.open_section(title)
+    found.close((SECTION, LETTER_LEVEL), len(text))
+    starts, ends = [it.start for it in passages], [it.end for it in passages]
+
+    def goes_on(section: Scope) -> bool:
+        first, last = bisect_right(ends, section.body), bisect_left(starts, section.end) - 1
+        if last <= first or bisect_left(parts, section.start) == bisect_left(parts, section.end):
+            return False
+        if bisect_right(parts, starts[first]) == bisect_right(parts, starts[last]):
+            # The frame of a single table stays.
+            return False
+        # A table with a title is already one item with it.
+        return all(it.start >= section.body or it.end < ends[last] for it in passages[first].items)
+
+    sections = sorted(filter(goes_on, found.scopes), key=lambda it: (it.start, -it.end))
+    if not sections:
+        return [*passages]
+    edges = sorted({edge for it in sections for edge in (it.start, it.body, it.end)})
+    placed: list[Passage] = []
+    around = _Sections(text, sections, parts, groups)
+    for passage in passages:
+        inner = edges[bisect_right(edges, passage.start) : bisect_left(edges, passage.end)]
+        for first, last in pairwise([passage.start, *inner, passage.end]):
+            if around.move_to(first) and (span := trimmed(text, first, last)) is not None:
+                placed.append(around.placed(passage, *span))
+    return placed
+
+
+class _Sections:
+    """The sections that a position of a text is in. Positions ascend."""
+
+    def __init__(self, text: str, sections: list[Scope], parts: Sequence[int], groups: Iterator[int]) -> None:
+        self._text, self._parts, self._groups = text, parts, groups
+        self._waiting = sections[::-1]
+        self._open: list[tuple[Scope, Item]] = []
+        self._inner = [next(groups)]
+        self._regrouped = defaultdict[tuple[int, int], int](lambda: next(groups))
+
+    def move_to(self, position: int) -> bool:
+        """Close the sections before a position, and open those around it. Return False if it is in a title."""
+        while self._waiting and self._waiting[-1].start <= position:
+            section = self._waiting.pop()
+            self._close(section.start)
+            written = len(self._text[section.start : section.end].rstrip())
+            self._open.append((section, Item(section.start, section.start + written, self._inner[-1], "text")))
+            self._inner.append(next(self._groups))
+        self._close(position)
+        return not self._open or position >= self._open[-1][0].body
+
+    def placed(self, passage: Passage, start: int, end: int) -> Passage:
+        """Return the part of a passage with this span, below the titles of the sections around it."""
+        items = [it for it in passage.items if it.start < end and start < it.end]
+        for section, _ in self._open:
+            items = self._below(section, items)
+        group = passage.group
+        if items:
+            items[-1] = items[-1]._replace(group=self._group(items[-1]))
+        else:
+            group = self._group(Item(start, end, group))
+        items += [item for _, item in reversed(self._open)]
+        moved = replace(passage, group=group, items=(*items,))
+        if (start, end) == (passage.start, passage.end):
+            return moved
+        names = [section.name for section, _ in self._open if section.name not in passage.label]
+        label = " ".join([passage.label, *names])[-LONGEST_LABEL:].strip()
+        return replace(moved, text=with_line_breaks(self._text[start:end]), start=start, end=end, label=label)
+
+    def _close(self, position: int) -> None:
+        while self._open and self._open[-1][0].end <= position:
+            self._open.pop()
+            self._inner.pop()
+
+    def _group(self, item: Item) -> int:
+        """Return the group of an item, which has none in common with what is before the last title.
+
+        Plain text has one group, also after a part of another kind. Whole tables with their headers are in it, too.
+        """
+        row = bisect_right(self._parts, item.start)
+        is_whole = item.form == "text" and self._parts[row - 1 : row + 1] == [item.start, item.end]
+        if row % 2 == 0 or is_whole:
+            return self._inner[-1]
+        return self._regrouped[self._open[-1][0].start if self._open else -1, item.group]
+
+    def _below(self, section: Scope, items: Iterable[Item]) -> list[Item]:
+        """Return items without the title of a section. The section up to a part of another kind goes."""
+        kept: list[Item] = []
+        for item in items:
+            if not section.start <= item.start < section.body:
+                kept.append(item)
+            elif bisect_left(self._parts, item.start) < bisect_left(self._parts, item.end):
+                rest = self._text[section.body : item.end]
+                kept.append(item._replace(start=section.body + len(rest) - len(rest.lstrip())))
+        return kept
+
+
 def _scopes(text: str, captions: Captions) -> list[Scope]:
     """Return the scopes of a text. The time is linear in its length."""
     found = _Scopes()
@@ -123,8 +244,7 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
             found.close((ENTRY, 0), start)
         if (section := captions.sections.get(start)) is not None:
             level, body, name = section
-            longest = LONGEST_LETTER_HEADER if level == LETTER_LEVEL else LONGEST_HEADING
-            found.open((SECTION, level), start, body, name, longest=longest)
+            found.open_section(Title(start, level, body, name))
         elif not line.strip():
             found.close_blocks(start)
             after_blank = True
@@ -172,6 +292,11 @@ class _Scopes:
         self.close(rank, start)
         if body - start <= longest:
             self._open.append((rank, Scope(start, body, tail, 0, name.strip(ENDS)[:LONGEST_LABEL])))
+
+    def open_section(self, title: Title) -> None:
+        """Open the scope of a section."""
+        longest = LONGEST_LETTER_HEADER if title.level == LETTER_LEVEL else LONGEST_HEADING
+        self.open((SECTION, title.level), title.start, title.body, title.name, longest=longest)
 
     def close(self, rank: Rank, end: int, *, closing: int = 0) -> None:
         """Close the scopes of this rank and of higher ranks. The innermost of this rank has a closing line."""

@@ -92,7 +92,7 @@ def test_the_lines_around_a_value(drawing: str, left: str) -> None:
 @pytest.mark.parametrize(
     ("drawing", "left"),
     [
-        ("«## Tarn\n\nb150»\n\n⟨## Fell\n\n«Fell→b150»\n\n«Fell→12»⟩\n«Fell→¤»", '3 gone\n"1 gone"'),
+        ("«## Tarn\n\nb150»\n\n⟨## Fell\n\n«Fell→b150»\n\n«Fell→12»\n«Fell→¤»⟩", "4 gone"),
         ("Tarn\n\n12\n«¤»\n\n12\n«¤» ", 'Tarn\n\n12\n"1 gone"\n\n12\n"1 gone" '),
         ("T1\n«T1→¤»\n12\n«T1→¤»", 'T1\n"1 gone"\n12\n"1 gone"'),
         ("<?xml?>\n«¤»", '<?xml?>\n"1 gone"'),
@@ -867,8 +867,11 @@ def test_the_rows_of_tables(drawing: str, left: str) -> None:
         ),
         ("«commit 1abcdef0\nAuthor: Ana\nDate: now\n\n    Subject 1\n\nx110»\n", "1 gone\n"),
         (
-            "«commit 1abcdef0\nAuthor: Ana\nDate: now\n\n    Subject 1\n\n    m100»\n\n«Author: Ana Subject 1 m98→¤»",
-            '1 gone\n\n"1 gone"',
+            (
+                "⟨commit 1abcdef0\nAuthor: Ana\nDate: now\n\n    Subject 1\n\n«Author: Ana Subject 1→    m100»\n\n"
+                "«Author: Ana Subject 1 m98→¤»⟩"
+            ),
+            "2 gone",
         ),
         ("«x.py→--- a/x.py\n+++ b/x.py\n@@ -1,2 +1,2 @@\n-x\n+y\n ¤»\n", "1 gone\n"),
         (
@@ -929,8 +932,8 @@ def test_encoded_text(drawing: str, left: str) -> None:
     [
         ("⟨# A\n\n⟨## B\n\n«A B→b700»\n\n«A B→c700»⟩\n\n⟨## C\n\n«A C→b700»\n\n«A C→c700»⟩⟩\n\n", "4 gone\n\n"),
         (
-            "⟨# A\n\n⟨## B\n\n«A B→b700»\n\n«A B→c700»⟩\n\n⟨## C\n\n«A C→b700»\n\n«A C→c700»⟩⟩\n\n«C c118→¤»",
-            '4 gone\n\n"1 gone"',
+            "⟨# A\n\n⟨## B\n\n«A B→b700»\n\n«A B→c700»⟩\n\n⟨## C\n\n«A C→b700»\n\n«A C→c700»\n\n«C c118→¤»⟩⟩",
+            "5 gone",
         ),
         (
             "«¤»\n⟨# A\n\n⟨## B\n\n«A B→b700»\n\n«A B→c700»⟩\n\n⟨## C\n\n«A C→b700»\n\n«A C→c700»⟩⟩\n\n",

@@ -442,6 +442,12 @@ def test_cutting_is_linear(part: str) -> None:
     assert growth(cut, lambda characters: part * (characters // len(part)), 50_000) < MOST_GROWTH
 
 
+@pytest.mark.parametrize("mark", ["#", "##"])
+def test_cutting_sections_with_values_is_linear(mark: str) -> None:
+    section = f'{mark} Ports\n\n{BODY}\n\n{{"port": [1, 2]}}\n\n{BODY}\n\n'
+    assert growth(cut, lambda characters: "# All\n\n" + section * (characters // len(section)), 50_000) < MOST_GROWTH
+
+
 @pytest.mark.parametrize("number", ["{:6}\t", "{:4} | ", "{:5}→", "{:>3}: "])
 def test_the_spaces_before_line_numbers_are_no_indentation(number: str) -> None:
     functions = [f"def f{row}():\n    total = {row}\n    return total + {row} * {row}" for row in range(90)]

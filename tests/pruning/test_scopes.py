@@ -199,6 +199,52 @@ def test_a_heading_in_a_string_stays_too() -> None:
     assert [part.split("\n")[0] for part in kept.split("\n\n")] == [f"src/{name}.py" for name in "abc"]
 
 
+TABLE = "| port | depth |\n|---|---|\n" + "".join(f"| p{row} | {row} |\n" for row in range(40))
+PARTS = {
+    "table": TABLE,
+    "JSON": f"```json\n{json.dumps([{'port': f'p{row}', 'depth': row} for row in range(40)])}\n```\n",
+    "image": f"![x](data:image/png;base64,{'aB3' * 300})\n",
+    "diff": "--- a/x.py\n+++ b/x.py\n@@ -1 +1 @@\n-a\n+b\n",
+}
+MANUAL = (
+    "# Harbor\n\n{body}\n\n## North\n\n{body}\n\n{part}\n{note}\n\n{body}\n\n## South\n\n{body}\n\n{part}\n{body}\n"
+)
+
+
+def test_the_titles_of_a_section_stay_with_the_text_after_a_part_of_another_kind() -> None:
+    for name, part in PARTS.items():
+        text = MANUAL.format(body=BODY, part=part, note=f"{NOTE}. {BODY}")
+        passages = cut(text)
+        kept = next(row for row, passage in enumerate(passages) if NOTE in passage.text)
+        left = without(text, passages, {*range(len(passages))} - {kept}, lambda rows: f"[{len(rows)} gone]")
+        assert left.index("# Harbor") < left.index("## North") < left.index(NOTE), name
+        assert "## South" not in left, name
+        assert left.count("gone]") == 4 + (name != "table"), name
+
+
+def test_a_title_after_a_part_of_another_kind_stays_between_what_is_removed() -> None:
+    text = MANUAL.format(body=BODY, part=TABLE, note=BODY)
+    passages = cut(text)
+    rows = {row for row, passage in enumerate(passages) if "| p3 " in passage.text}
+    left = without(text, passages, {*range(len(passages))} - rows, lambda rows: f"[{len(rows)} gone]")
+    assert [line for line in left.split("\n") if line.startswith("#")] == ["# Harbor", "## North", "## South"]
+    assert (
+        without(text, passages, range(len(passages)), lambda rows: f"[{len(rows)} gone]")
+        == f"[{len(passages)} gone] \n"
+    )
+
+
+def test_a_title_right_above_a_single_table_stays_with_its_header() -> None:
+    text = f"# Harbor\n\n{BODY}\n\n## North\n\n{TABLE}\n## South\n\n{BODY}\n\n{TABLE}\n{BODY}\n"
+    passages = cut(text)
+    kept = {len(passages) - 1}
+    left = without(text, passages, {*range(len(passages))} - kept, lambda rows: f"[{len(rows)} gone]")
+    assert "## South" in left
+    assert BODY.strip() in left
+    for passage in passages:
+        assert text[passage.start : passage.end] == passage.text
+
+
 def test_a_small_budget_keeps_a_commit_of_many_with_diffs() -> None:
     """The headers of the other commits are removed with them, so they are no reason to remove all commits."""
 
