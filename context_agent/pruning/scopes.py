@@ -291,7 +291,7 @@ class _Scopes:
         """Open a scope, and close those that it ends. If its first lines are too long, it is not opened."""
         self.close(rank, start)
         if body - start <= longest:
-            self._open.append((rank, Scope(start, body, tail, 0, name.strip(ENDS)[:LONGEST_LABEL])))
+            self._open.append((rank, Scope(start, body, tail, 0, name.strip(f"{ENDS}\n")[:LONGEST_LABEL])))
 
     def open_section(self, title: Title) -> None:
         """Open the scope of a section."""

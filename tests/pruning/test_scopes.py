@@ -151,6 +151,13 @@ def test_a_field_with_a_time_or_a_level_does_not_end_what_is_around_it() -> None
     assert "def f7():" in shortened(text, "b7 = ")
 
 
+def test_the_parts_of_a_log_entry_have_its_first_line_in_their_label_once() -> None:
+    trace = "".join(f"\tat org.ports.It.f{row}(It.java:{row})\n" for row in range(40))
+    labels = [passage.label for passage in cut(f"2026-11-30 10:12:01 ERROR [main] Order 88123 failed\n{trace}")]
+    assert len(labels) > 1
+    assert {*labels} == {"2026-11-30 10:12:01 ERROR [main] Order 88123 failed"}
+
+
 def test_a_line_of_another_container_is_not_below_a_log_entry() -> None:
     lines = [f"worker-2  | batch {n} of the ships in the port" for n in range(90)]
     text = "\n".join(["web-1     | 10:00:00 GET /port", "web-1     | no rain", *lines])
