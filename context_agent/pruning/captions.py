@@ -34,6 +34,8 @@ LINE_NUMBER = re.compile(
 The hour of a time, such as 10:00:00, is not a line number. Neither is the first byte of an address or of a key, such as
 30:9f:38.
 """
+_BAR = re.compile(r"\d ?[|│]")
+"""A line number, and the bar between it and the line."""
 SOURCE = re.compile(r"(?P<source>[A-Za-z][\w.-]{0,60}[_-]\d{1,3}) {0,40}\| ")
 """The name that `docker compose logs` writes before each line of a container."""
 LINE_PREFIX = re.compile(
@@ -402,10 +404,17 @@ def _underlined(text: str) -> Iterator[re.Match[str]]:
 
 
 def indented(line: str) -> tuple[int, str]:
-    """Return the number of columns before the text of a line, and its text. Its prefix does not count."""
+    """Return the number of columns before the text of a line, and its text. Its prefix does not count.
+
+    Error messages show code with its line numbers. The columns before such a number count.
+    """
     prefix = LINE_PREFIX.match(line)
-    line = line if prefix is None else line[prefix.end() :]
+    above = 0
+    if prefix is not None:
+        line = line[prefix.end() :]
+        if _BAR.search(prefix[0]):
+            above = len(prefix[0]) - len(prefix[0].lstrip(" "))
     content = line.lstrip(INDENTATION)
     if content.startswith(_REPLACED):
         content = content[2:]
-    return len(line[: len(line) - len(content)].expandtabs()), content.rstrip()
+    return above + len(line[: len(line) - len(content)].expandtabs()), content.rstrip()

@@ -44,6 +44,8 @@ _RULER = re.compile(
     re.M,
 )
 """The line of dashes below the header of aligned columns, or the one that `dpkg -l` writes."""
+_RULE = re.compile(r"[ \t]*+(?:-{3,}+|={3,}+|─{3,}+|━{3,}+)[ \t\r\n]*+\Z")
+"""A line of dashes as wide as a table, such as those of `coverage report`."""
 _CODE_MARK = re.compile(r"[=\"{};]")
 """A mark that names of columns do not have."""
 _GAP = "  "
@@ -199,10 +201,10 @@ def _aligned_table(text: str, start: int, end: int) -> Table | None:
     for row in range(min(2, len(lines))):
         first, *others = (text[slice(*line)] for line in lines[row : row + 2 + MOST_ALIGNED])
         body = row + 1
-        if others and _names_rows(first, others[0]):
+        if others and (_names_rows(first, others[0]) or _RULE.match(others[0])):
             del others[0]
             body += 1
-        del others[MOST_ALIGNED:]
+        others = [it for it in others[:MOST_ALIGNED] if _RULE.match(it) is None]
         names = first.split()
         if len(names) < FEWEST_NAMES or _GAP not in first.strip() or is_log_entry(first):
             continue
@@ -218,7 +220,16 @@ def _names_rows(header: str, line: str) -> bool:
     return line[:1].isalpha() and len(line.rstrip()) <= indent
 
 
-def _aligned(text: str, header_start: int, names: list[str], rows: list[tuple[int, int]]) -> Table | None:
+def _aligned(text: str, header_start: int, names: list[str], lines: list[tuple[int, int]]) -> Table | None:
+    rows: list[tuple[int, int]] = []
+    rule_start: int | None = None
+    for first, last in lines:
+        if _RULE.match(text[first:last]):
+            # A rule is above a total, or at the end.
+            rule_start = first if rule_start is None else rule_start
+            continue
+        rows.append((first if rule_start is None else rule_start, last))
+        rule_start = None
     aligned = sum(_GAP in text[first:last].strip() for first, last in rows)
     if len(rows) < FEWEST_ROWS or 2 * aligned < len(rows) or not any(map(_is_name, names)):
         return None

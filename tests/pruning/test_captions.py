@@ -636,3 +636,19 @@ def test_the_titles_before_a_text_name_its_passages_until_it_closes_them() -> No
     captions = Captions(text, [(1, "Ports"), (2, "North")])
     assert [said for _, _, said in text_spans(text, Sizes.of(text), captions)] == ["Ports North", "Ports", ""]
     assert captions.titles == [(1, "Rain")]
+
+
+def test_the_columns_before_the_number_of_a_line_of_code_in_a_message_count() -> None:
+    frame = ["      41 |   const calls = ports();", "    > 43 |   expect(calls).toBe(3);", "      44 | });"]
+    assert [indented(line)[0] for line in frame] == [8, 4, 6]
+    assert indented("12 |   const calls = ports();") == (2, "const calls = ports();")
+    failures = "".join(
+        f"  \u25cf client \u203a test {name}\n\n    Expected: 3\n\n"
+        + "\n".join(frame)
+        + f"\n\n      at {name} (it.ts:43:24)\n\n"
+        for name in "ab"
+    )
+    assert {*captions_of(f" FAIL  src/client.test.ts\n{failures}{failures}".rstrip()).values()} >= {
+        "FAIL  src/client.test.ts"
+    }
+    assert list(captions_of(f" FAIL  src/client.test.ts\n{failures}").values())[1:] == ["FAIL  src/client.test.ts"] * 2

@@ -182,6 +182,11 @@ def test_the_rows_of_a_table_with_bars_end_at_a_separator_except_in_a_grid(lines
     assert rows_of("\n".join(lines)) == rows
 
 
+def test_the_rule_above_a_total_is_in_its_row() -> None:
+    text = "Ab  Bc  Cd\n----------\na   b   1\na   b   2\na   b   3\n----------\nal      6\n"
+    assert rows_of(text) == ["a   b   1", "a   b   2", "a   b   3", "----------\nal      6"]
+
+
 @pytest.mark.parametrize(
     ("lines", "names", "rows"),
     [
@@ -246,6 +251,13 @@ def test_the_rows_of_a_table_with_bars_end_at_a_separator_except_in_a_grid(lines
         pytest.param(["Ab  Bc  Cd", *["a   b   1"] * 9, "aaaaaab 1"], "Ab Bc Cd", 10, id="a wide row of ten"),
         pytest.param(["Ab  Bc  Cd", *["a   b   1"] * 8, "aaaaaab 1"], "", 0, id="a wide row of nine"),
         pytest.param(["Ab  --  Cd", *["a   b   1"] * 4], "", 0, id="two names and a mark"),
+        pytest.param(["Ab  Bc  Cd", "-" * 10, *["a   b   1"] * 3], "Ab Bc Cd", 3, id="a rule as wide as the table"),
+        pytest.param(["Ab  Bc  Cd", "=" * 10, *["a   b   1"] * 3], "Ab Bc Cd", 3, id="a double rule"),
+        pytest.param(
+            ["Ab  Bc  Cd", "-" * 10, *["a   b   1"] * 3, "-" * 10, "al      3", "-" * 10], "Ab Bc Cd", 4, id="a total"
+        ),
+        pytest.param(["Ab  Bc  Cd", "-" * 10, *["a   b   1"] * 2], "", 0, id="a rule and two rows"),
+        pytest.param(["Ab  Bc  Cd", "-a" * 5, *["a   b   1"] * 2, "a   b   x"], "", 0, id="dashes that are no rule"),
     ],
 )
 def test_a_table_with_aligned_columns(lines: list[str], names: str, rows: int) -> None:
