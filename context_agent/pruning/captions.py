@@ -89,6 +89,10 @@ _LETTER_HEADER = (
 
 A rule, or the line of a mailbox that begins with `From `, may be its first line.
 """
+_GRAPH = r"[|\\/ ]{0,60}+"
+"""The lines that `git log --graph` draws before a line."""
+LONGEST_HEADER = 400
+"""Maximum number of characters of the header of a letter or of a commit that stays with each of its parts."""
 LETTER_LEVEL = -1
 """The level of the header of a letter. Its text may have headings."""
 RECORD = re.compile(
@@ -97,7 +101,8 @@ RECORD = re.compile(
     r"|={20,}[ \t\r]*\n(?=(?:FAIL|ERROR): )|  \u25cf \S"
     r"|# (?=/[^\s]{1,200}\.(?:service|socket|timer|target|mount|automount|path|slice|conf)[ \t\r]*$)"
     r"|\*(?:filter|nat|mangle|raw|security)[ \t\r]*$"
-    r"|(?P<numbered>commit [0-9a-f]{7,64}\b|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40}|\[(?=Event \"))"
+    rf"|(?P<numbered>(?P<graph>{_GRAPH}\*{_GRAPH})?commit [0-9a-f]{{7,64}}\b"
+    r"|-\[ RECORD \d{1,9} \]|\*{10,40} \d{1,9}\. row \*{10,40}|\[(?=Event \"))"
     r"|(?P<component>(?:BEGIN:V(?:EVENT|TODO|JOURNAL|FREEBUSY|TIMEZONE|CARD)|END:VCALENDAR|0 TRLR)[ \t\r]*$"
     r"|0 @[^@\n]{1,40}@ [A-Z_]|TY  - [A-Z]|PMID- \d|dn:{1,2} \S))",
     re.M,
@@ -128,9 +133,12 @@ _NAMELESS = re.compile(
 )
 """The part of a line that does not say what a record is about."""
 COMMIT = re.compile(
-    r"^commit [0-9a-f]{7,64}[^\n]*+\n(?:\w[^\n]*+\n){1,6}+\r?\n[ \t]++(?P<subject>\S[^\n]{0,200}+)", re.M
+    rf"^(?:{_GRAPH}\*{_GRAPH})?commit [0-9a-f]{{7,64}}[^\n]*+\n(?:{_GRAPH}\w[^\n]*+\n){{1,6}}+{_GRAPH}\r?\n"
+    r"[|\\/ \t]++(?P<subject>\S[^\n]{0,200}+)",
+    re.M,
 )
 """The header of a commit, and the first line of its message."""
+_GRAPH_LINES = re.compile(rf"^{_GRAPH}(?:\*{_GRAPH})?", re.M)
 _ADDRESS = re.compile(r" <[^<>\s]{1,100}+>$")
 _TITLE = re.compile(
     r"(?:(?P<marks>#{1,6})[ \t]++(?P<heading>\S.*)$"
@@ -248,9 +256,16 @@ class Captions:
         elif start in self.headings:
             self._push(*self.headings[start], start, start + 1)
         elif record := RECORD.match(text, start):
-            commit = COMMIT.match(text, start, following)
+            # The first line of a commit's message may be in the next block.
+            commit = COMMIT.match(text, start)
+            end = (commit or record).end()
+            if commit is not None and end - start > LONGEST_HEADER:
+                end = text.rfind("\n", start, commit.start("subject")) + 1
             level = LETTER_LEVEL if record["letter"] else 0
-            self._push(level, _record_name(record, text[start:following]), start, (commit or record).end())
+            said = _record_name(record, text[start : max(end, following)])
+            if commit is not None and (subject := commit["subject"].strip()) not in said:
+                said = f"{said[: MOST_NAMING // 2]} {subject}"[:MOST_NAMING]
+            self._push(level, said, start, end)
         else:
             if HIT.match(text, start):
                 self._push(0, "", start, start + 1)
@@ -351,6 +366,8 @@ def _record_name(first_line: re.Match[str], record: str) -> str:
     if first_line["letter"] or first_line["component"]:
         summary = (_LETTER_SUBJECT if first_line["letter"] else _SUMMARY).search(record)
         return summary["said"].strip()[:MOST_NAMING] if summary else ""
+    if first_line["graph"]:
+        record = _GRAPH_LINES.sub("", record)
     return _first_fields(record) if first_line["numbered"] else record.partition("\n")[0].strip(RULE)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 
 FEWEST_RECORDS = 3
@@ -12,20 +13,24 @@ NEXT_SHARE = 2 / 3
 RULE = "_=-#* \t\r"
 """The characters of a rule, and those around the name of a record."""
 _FIELD = re.compile(
-    r"^(?P<indent> {0,2})(?P<key>\*{0,2}[^\W\d_][\w/().-]{0,30}+(?: [\w/().-]{1,20}+){0,3}+)(?:\t|:\*{0,2}(?=[ \t]))"
-    r"[^\n]*+",
+    r"^(?P<indent> {0,2})(?P<key>\*{0,2}[^\W\d_][\w/().-]{0,30}+(?: [\w/().-]{1,20}+){0,3}+)"
+    r"(?:\t| {0,60}+:\*{0,2}(?=[ \t]))[^\n]*+",
     re.M,
 )
-"""A line with a key and its value. Some tools write a tab between them."""
+"""A line with a key and its value. Some tools write a tab between them, or align the colons."""
 _OPENERS = tuple("{[(,")
 """The characters at the end of a line that the next line continues."""
+_NUMBER = re.compile(r"[\da-f]{6,}+|\d++")
+_WORD = re.compile(r"[^\W\d_]++")
 
 
 def keyed_records(text: str) -> list[int]:
     """Return the offsets of the first lines of records. If the text has none, return an empty list.
 
-    The key of their first line is the first that occurs at least three times. In most records, the same key follows it.
-    What is before the first line of a record does not continue there.
+    The key of their first field is the first that occurs at least three times. In most records, the same key follows
+    it. What is before the first line of a record does not continue there.
+
+    A line of one form right before each first field, such as `======== a.jpg`, is the first line of the record.
     """
     fields = [*_FIELD.finditer(text)]
     counts = Counter(field["key"] for field in fields)
@@ -39,9 +44,30 @@ def keyed_records(text: str) -> list[int]:
     firsts = [field for field in firsts if field["key"] == key]
     if seconds[key] or max(seconds.values(), default=0) < NEXT_SHARE * len(firsts):
         return []
+    if (titles := _titles(text, firsts)) is not None:
+        return titles
     later = firsts[1:]
     begin = all(_can_begin(text, it) for it in later) and not all(_has_title(text, it) for it in later)
     return [it.start() for it in firsts] if begin else []
+
+
+def _titles(text: str, firsts: Sequence[re.Match[str]]) -> list[int] | None:
+    """Return the offsets of the lines right before the fields. If they do not have one form, return None.
+
+    Their first words have the same form, which is that of a mark, a number or an address, but not of a word.
+    """
+    forms: set[str] = set()
+    starts: list[int] = []
+    for field in firsts:
+        start = text.rfind("\n", 0, max(0, field.start() - 1)) + 1
+        line = text[start : field.start()].rstrip()
+        indent = len(line) - len(line.lstrip())
+        is_title = line.strip(RULE) and indent == len(field["indent"]) and not line.endswith((*_OPENERS, ":"))
+        if not is_title or _FIELD.match(line) is not None:
+            return None
+        forms.add(_WORD.sub("a", _NUMBER.sub("0", line.split(maxsplit=1)[0])))
+        starts.append(start)
+    return starts if len(forms) == 1 and forms != {"a"} else None
 
 
 def _can_begin(text: str, field: re.Match[str]) -> bool:

@@ -19,6 +19,7 @@ from context_agent.pruning.captions import (
     CLOSING,
     ENDS,
     LETTER_LEVEL,
+    LONGEST_HEADER,
     LONGEST_LABEL,
     LONGEST_LINE,
     NAMED,
@@ -30,8 +31,6 @@ from context_agent.pruning.keyed_records import RULE
 
 LONGEST_HEADING = 200
 """Maximum number of characters of the first line of a scope. A longer line is a passage of its own."""
-LONGEST_LETTER_HEADER = 400
-"""Maximum number of characters of the header of a letter that stays with each of its parts."""
 MOST_SCOPES = 8
 """Maximum number of scopes that a passage is in, the outermost ones."""
 _LINE = re.compile(r"[^\n]*+(?:\n|\Z)")
@@ -295,7 +294,7 @@ class _Scopes:
 
     def open_section(self, title: Title) -> None:
         """Open the scope of a section."""
-        longest = LONGEST_LETTER_HEADER if title.level == LETTER_LEVEL else LONGEST_HEADING
+        longest = LONGEST_HEADER if title.level <= 0 else LONGEST_HEADING
         self.open((SECTION, title.level), title.start, title.body, title.name, longest=longest)
 
     def close(self, rank: Rank, end: int, *, closing: int = 0) -> None:

@@ -353,8 +353,11 @@ def _read_lines(text: str, lines: list[tuple[int, int]], position: int, limit: i
 def _are_names(cells: list[str], delimiter: str, *, is_spaced: bool) -> bool:
     """Return True if cells are different names of at least two columns, or of three with spaces between them.
 
-    Prose has spaces after commas and semicolons, too. The names after these have one word each.
+    Prose has spaces after commas and semicolons, too. The names after these have one word each. A colon after the first
+    cell follows the address of an instruction, or a key.
     """
+    if cells and cells[0].rstrip().endswith(":"):
+        return False
     fewest = FEWEST_NAMES if is_spaced else 2
     if len(set(cells)) != len(cells) or len(cells) < fewest or not all(map(_is_name, cells)):
         return False

@@ -277,6 +277,7 @@ FIELDS = "port | quay\nsailor | Ana Lund\nnote | {0}\n{0}\nstorm | none\n"
     ("text", "caption"),
     [
         pytest.param(COMMIT, "Author: Ana Lund Open the quay", id="git log"),
+        pytest.param("* | " + COMMIT.replace("\n", "\n| | "), "Author: Ana Lund Open the quay", id="git log --graph"),
         pytest.param(f"-[ RECORD 7 ]----\n{FIELDS}", "port | quay sailor | Ana Lund note | It rained", id="psql"),
         pytest.param(f"{'*' * 27} 7. row {'*' * 27}\n{FIELDS}", "port | quay sailor | Ana Lund", id="mysql"),
     ],

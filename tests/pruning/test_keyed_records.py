@@ -36,6 +36,28 @@ def test_a_record_begins_where_the_first_key_occurs_again(form: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "form",
+    [
+        "======== img/{0}.jpg\nFile Size      : {0} MB\nISO            : 100\n",
+        "5652{0}053b000-5652{0}0540000 r-xp 00002000 /usr/bin/cat\nSize:    20 kB\nRss:     8 kB\nFlags: rd\n",
+        "[{0}]\nState: up\nRate: 10\n",
+        " #{0} eth\n State: up\n Rate: 10\n",
+    ],
+)
+def test_a_line_right_before_the_first_field_begins_a_record(form: str) -> None:
+    text = records(form)
+    starts = keyed_records(text)
+    assert len(starts) == 4
+    assert all(text[start:].startswith(form[:1]) for start in starts)
+
+
+def test_lines_of_unlike_forms_begin_no_record() -> None:
+    form = "{1}\nState: up\nRate: 10\n"
+    text = "".join(form.format(number, title) for number, title in enumerate(["#1", "== 2", "[3]", "quay"]))
+    assert all(text[start:].startswith("State") for start in keyed_records(text))
+
+
+@pytest.mark.parametrize(
     "text",
     [
         RECORD.format(1) * 2,

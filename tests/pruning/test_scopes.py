@@ -37,6 +37,21 @@ COMMITS = [
     "\n\n".join([f"commit {n}abcdef0\nAuthor: Ana\nDate: now", f"    Ports {n}", *(f"    {BODY}" for _ in range(5))])
     for n in range(3)
 ]
+GRAPHED = ["\n".join(("* " if row == 0 else "| ") + it for row, it in enumerate(c.split("\n"))) for c in COMMITS]
+LONG_NAME = f"{'Ana Lund ' * 8}<{'ana.' * 5}lund@example.org>"
+FULLER = [
+    "\n\n".join(
+        [
+            f"commit {n}abcdef0\nAuthor:     {LONG_NAME}\nAuthorDate: now\nCommit:     {LONG_NAME}\nCommitDate: now",
+            *(f"    Ports {n} {BODY}" for _ in range(5)),
+        ]
+    )
+    for n in range(3)
+]
+MAPPED = [
+    "\n".join([f"7f64{n}8d6{n}000-7f64{n}8d86000 r--p", "Size:    8 kB", *numbered("Label-{0}:     {1}", 90)])
+    for n in range(3)
+]
 RECORDS = [
     "\n".join([f"Name:         pod-{name}", "Priority:     0", *numbered("Label-{0}:     {1}", 90)]) for name in "abc"
 ]
@@ -58,6 +73,9 @@ FORMS = {
     "sections": ("\n\n", SECTIONS, 1),
     "failed": ("\n", FAILED, 1),
     "commits": ("\n\n", COMMITS, 5),
+    "commits in a graph": ("\n| \n", GRAPHED, 5),
+    "commits with long headers": ("\n\n", FULLER, 5),
+    "mapped memory": ("\n", MAPPED, 1),
     "records": ("\n\n\n", RECORDS, 1),
     "letters": ("\n\n", LETTERS, 4),
     "ruled letters": ("\n\n---------- Forwarded ----------\n", LETTERS, 4),

@@ -319,6 +319,9 @@ def test_a_table_with_aligned_columns(lines: list[str], names: str, rows: int) -
         ),
         pytest.param(["a,b", "1,2", "3,4", "5,6", '7,"8', "x,y"], "a b", 3, id="a cell that nothing closes"),
         pytest.param(["2026-03-02 10:00:00 INFO a,b", "1,2", "3,4", "5,6"], "", 0, id="an entry of a log"),
+        pytest.param(
+            [f" 112{row}:\t48 8{row} e5\tmov    %rsp,%rb{row}" for row in "abcdef"], "", 0, id="a disassembly"
+        ),
     ],
 )
 def test_a_table_with_delimiters(lines: list[str], names: str, rows: int) -> None:
