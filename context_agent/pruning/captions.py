@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple, Self
 
 from context_agent.pruning.headings import headings
 from context_agent.pruning.keyed_records import RULE, keyed_records
@@ -180,6 +181,37 @@ ENDS = f" {FIGURE_SPACE}\t\r:{{([,-"
 _LETTER = re.compile(r"[^\W_]")
 
 
+class Markup(NamedTuple):
+    """What decides whether a line of a text is a title.
+
+    Attributes:
+        fences: The bounds of its fenced code, ascending.
+        has_comments: True if a line with a number sign is a comment.
+    """
+
+    fences: Sequence[int]
+    has_comments: bool
+
+    @classmethod
+    def of(cls, text: str, parts: Sequence[int] = ()) -> Self:
+        """Return the markup of a text.
+
+        Args:
+            text: The text.
+            parts: The bounds of its parts that are not plain text, ascending.
+        """
+        rules = {match.start("rule") for match in _underlined(text)}
+        rules |= {match.start() for match in _LONG_RULE.finditer(text)}
+        fences = [bound for span in fenced_spans(text, rules) for bound in span]
+        return cls(fences, _has_comments(_outside(text, _united(fences, parts))))
+
+    def inside(self, start: int, end: int) -> Self:
+        """Return the markup of the text between two offsets."""
+        first, last = bisect_right(self.fences, start), bisect_left(self.fences, end)
+        inner = self.fences[first - first % 2 : last + last % 2]
+        return self._replace(fences=[min(max(bound, start), end) - start for bound in inner])
+
+
 class Captions:
     """The captions of the passages of a text, which are asked for in ascending order.
 
@@ -198,19 +230,17 @@ class Captions:
     Args:
         text: The text.
         titles: The titles that are open where the text begins.
+        markup: The markup of the text. By default it is read from the text.
     """
 
-    def __init__(self, text: str, titles: Sequence[tuple[int, str]] = ()) -> None:
+    def __init__(self, text: str, titles: Sequence[tuple[int, str]] = (), markup: Markup | None = None) -> None:
         self.text = text
         self.titles = [*titles]
         self._titled = 0
         self._underlined = {match.start(): match for match in _underlined(text)}
-        rules = {match.start("rule") for match in self._underlined.values()}
-        rules |= {match.start() for match in _LONG_RULE.finditer(text)}
         self.headings = headings(text)
         self.records = frozenset(keyed_records(text))
-        self.fences = [bound for span in fenced_spans(text, rules) for bound in span]
-        self._has_comments = _has_comments(_outside(text, self.fences))
+        self.fences, self._has_comments = Markup.of(text) if markup is None else markup
         self._marks: list[str] = []
         self.sections: dict[int, tuple[int, int, str]] = {}
         tags = [bound for match in _GAME_TAGS.finditer(text) for bound in match.span()]
@@ -411,6 +441,18 @@ def _outside(text: str, bounds: Sequence[int]) -> str:
     """Return the text outside of spans, whose bounds ascend."""
     ends = [0, *bounds[1::2]]
     return "".join(text[end:start] for end, start in zip(ends, [*bounds[::2], len(text)], strict=True))
+
+
+def _united(bounds: Sequence[int], others: Sequence[int]) -> list[int]:
+    """Return the bounds of the spans of two kinds. Spans that overlap are one. All bounds ascend."""
+    both = sorted([*zip(bounds[::2], bounds[1::2], strict=True), *zip(others[::2], others[1::2], strict=True)])
+    united: list[int] = []
+    for start, end in both:
+        if united and start <= united[-1]:
+            united[-1] = max(united[-1], end)
+        else:
+            united += [start, end]
+    return united
 
 
 def _underlined(text: str) -> Iterator[re.Match[str]]:

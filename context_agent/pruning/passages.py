@@ -30,7 +30,7 @@ from context_agent.pruning.blocks import (
     with_aligned_numbers,
     with_line_breaks,
 )
-from context_agent.pruning.captions import COMMIT, LONGEST_LABEL, LONGEST_LINE, Captions
+from context_agent.pruning.captions import COMMIT, LONGEST_LABEL, LONGEST_LINE, Captions, Markup
 from context_agent.pruning.diffs import FileDiff, diffs
 from context_agent.pruning.outlines import Outline, outline
 from context_agent.pruning.record_names import NAMING_KEYS, Run, distinct_names, only_name, own_name
@@ -87,6 +87,7 @@ class _Cutter:
         self._row_labels: dict[int, str] = {}
         self._titles: list[tuple[int, str]] = []
         self._sections: list[Title] = []
+        self._markup: Markup | None = None
 
     def of_json(self) -> list[Passage]:
         """Return the passages of a JSON text. If the text is not JSON, return none."""
@@ -134,6 +135,8 @@ class _Cutter:
         signature = _SIGNATURE.match(text)
         position, label = 0 if signature is None else signature.end(), ""
         group, parts = next(self._groups), self._parts()
+        bounds = [bound for start, end, _ in parts for bound in (start, end)]
+        self._markup = Markup.of(text, bounds)
         has_titles = len(parts) >= FEWEST_MEMBERS
         for start, end, cut_part in [*parts, (len(text), len(text), None)]:
             first, last = (
@@ -261,22 +264,30 @@ class _Cutter:
         while not is_alone and start < end:
             # The fence around a value must stay.
             line_end = self._text.find("\n", start, end) + 1 or end
-            if start > 0 and _is_frame(self._text[start:line_end]):
+            if start > 0 and self._is_frame(start, line_end, start):
                 start = line_end
                 continue
             line_start = self._text.rfind("\n", start, end - 1) + 1 or start
-            if end < len(self._text) and _is_frame(self._text[line_start:end]):
+            if end < len(self._text) and self._is_frame(line_start, end, end):
                 end = line_start
                 continue
             break
         lines = with_line_breaks(self._text[start:end])
-        captions = Captions(with_aligned_numbers(lines), self._titles)
+        markup = None if self._markup is None else self._markup.inside(start, end)
+        captions = Captions(with_aligned_numbers(lines), self._titles, markup)
         passages = self._of_lines(start, lines, captions, "")
         self._titles = captions.titles
         self._sections += [
             Title(start + first, level, start + body, name) for first, (level, body, name) in captions.sections.items()
         ]
         return [] if not is_alone and end - start < self._sizes.small else passages
+
+    def _is_frame(self, start: int, end: int, edge: int) -> bool:
+        """Return True if a line is blank, or if it is the fence of code that goes on at the edge of a plain text."""
+        line = self._text[start:end]
+        if self._markup is None or not line.strip():
+            return _is_frame(line)
+        return FENCE.match(line) is not None and inside(self._markup.fences, edge)
 
     def _below_titles(self, line: str) -> str:
         """Return the titles of the open sections and a line. The line is cut for the innermost title alone."""

@@ -28,6 +28,7 @@ from context_agent.pruning.captions import (
     indented,
 )
 from context_agent.pruning.keyed_records import RULE
+from context_agent.text.fences import FENCE
 
 LONGEST_HEADING = 200
 """Maximum number of characters of the first line of a scope. A longer line is a passage of its own."""
@@ -134,10 +135,11 @@ def in_sections(
 
     def goes_on(section: Scope) -> bool:
         first, last = bisect_right(ends, section.body), bisect_left(starts, section.end) - 1
-        if last <= first or bisect_left(parts, section.start) == bisect_left(parts, section.end):
+        if last < first or bisect_left(parts, section.start) == bisect_left(parts, section.end):
             return False
-        if bisect_right(parts, starts[first]) == bisect_right(parts, starts[last]):
-            # The frame of a single table stays.
+        is_in_passage = starts[bisect_right(ends, section.start)] < section.body
+        if not is_in_passage and bisect_right(parts, starts[first]) == bisect_right(parts, starts[last]):
+            # The title and the frame of a single table stay.
             return False
         # A table with a title is already one item with it.
         return all(it.start >= section.body or it.end < ends[last] for it in passages[first].items)
@@ -250,7 +252,7 @@ def _scopes(text: str, captions: Captions) -> list[Scope]:
             continue
         elif start in fences:
             fence_end = fences[start]
-            found.open((FENCED, 0), start, end, "", tail=_closing_fence(text, end, fence_end))
+            found.open_fence(start, end, line, tail=_closing_fence(text, end, fence_end))
         elif not fence_end and after_blank and _begins_list(line, text[following:last]):
             found.open((LIST, 0), start, end, line)
         elif not fence_end and after_blank and (named := NAMED.match(line)) and named["key"].lower() in keys:
@@ -296,6 +298,11 @@ class _Scopes:
         """Open the scope of a section."""
         longest = LONGEST_HEADER if title.level <= 0 else LONGEST_HEADING
         self.open((SECTION, title.level), title.start, title.body, title.name, longest=longest)
+
+    def open_fence(self, start: int, body: int, line: str, *, tail: int) -> None:
+        """Open the scope of fenced code. If its fence is before the text, it is none."""
+        if FENCE.match(line):
+            self.open((FENCED, 0), start, body, "", tail=tail)
 
     def close(self, rank: Rank, end: int, *, closing: int = 0) -> None:
         """Close the scopes of this rank and of higher ranks. The innermost of this rank has a closing line."""

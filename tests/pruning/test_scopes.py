@@ -270,6 +270,34 @@ def test_a_title_right_above_a_single_table_stays_with_its_header() -> None:
         assert text[passage.start : passage.end] == passage.text
 
 
+def test_code_right_after_a_table_is_fenced_and_its_comments_are_no_titles() -> None:
+    code = "```python\n" + "".join(f"# Step {row}\nports({row})\n\n" for row in range(60)) + "```\n"
+    text = f"# Harbor\n\n{TABLE}\n{code}\n## South\n\n{BODY}\n\n{TABLE}\n{BODY}\n"
+    passages = cut(text)
+    steps = [passage for passage in passages if "ports(" in passage.text]
+    assert len(steps) > 1
+    assert {passage.label for passage in steps} == {"Harbor"}
+    assert "Harbor South" in {passage.label for passage in passages}
+
+
+def test_a_title_after_code_with_a_value_in_it_is_one() -> None:
+    value = json.dumps({"ports": [f"p{row}" for row in range(40)]})
+    text = f"# Harbor\n\n{BODY}\n\n```\n$ ports --json\n{value}\n$ exit\n```\n\n## South\n\n{BODY}{BODY}\n\n{BODY}\n"
+    passages = cut(text)
+    kept = len(passages) - 1
+    left = without(text, passages, {*range(kept)}, lambda rows: f"[{len(rows)} gone]")
+    assert passages[kept].label == "Harbor South"
+    assert left.index("# Harbor") < left.index("## South") < left.index(BODY.strip())
+
+
+def test_a_title_in_a_passage_of_its_own_stays_with_a_single_value_below_it() -> None:
+    text = f'{BODY}\n\n#### North\n\n{{"depth": 3, "note": "{BODY}"}}\n\n# South\n\n{BODY}\n'
+    passages = cut(text)
+    row = next(row for row, passage in enumerate(passages) if "depth" in passage.text)
+    left = without(text, passages, {*range(len(passages))} - {row}, lambda rows: f"[{len(rows)} gone]")
+    assert left.index("#### North") < left.index('"depth"')
+
+
 def test_a_small_budget_keeps_a_commit_of_many_with_diffs() -> None:
     """The headers of the other commits are removed with them, so they are no reason to remove all commits."""
 
