@@ -457,6 +457,9 @@ def _united(bounds: Sequence[int], others: Sequence[int]) -> list[int]:
 
 def _underlined(text: str) -> Iterator[re.Match[str]]:
     """Yield the titles with a rule below them."""
+    if not any(f"\n{mark * 3}" in text for mark in '=~^"-'):
+        # Most texts have no rule, and the pattern takes longer.
+        return
     for match in _UNDERLINED.finditer(text):
         if len(match["rule"]) >= max(3, len(match["underlined"]) - 2):
             yield match
@@ -476,4 +479,6 @@ def indented(line: str) -> tuple[int, str]:
     content = line.lstrip(INDENTATION)
     if content.startswith(_REPLACED):
         content = content[2:]
-    return above + len(line[: len(line) - len(content)].expandtabs()), content.rstrip()
+    indentation = line[: len(line) - len(content)]
+    # Few lines have tabs.
+    return above + len(indentation.expandtabs() if "\t" in indentation else indentation), content.rstrip()
