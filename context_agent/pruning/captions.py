@@ -224,24 +224,25 @@ class Captions:
         records: The offsets of the first lines of records whose fields have keys.
         sections: The level, the end and the text of each title that was read, by its offset. The next line begins at
             its end.
+        marks: The marks of the rules below titles, in the order of their levels.
         text: The text.
         titles: The level and the text of each title that is open after what was read, the outermost first.
 
     Args:
         text: The text.
-        titles: The titles that are open where the text begins.
+        before: The captions of the text before this one, which have read all of it. Its titles go on.
         markup: The markup of the text. By default it is read from the text.
     """
 
-    def __init__(self, text: str, titles: Sequence[tuple[int, str]] = (), markup: Markup | None = None) -> None:
+    def __init__(self, text: str, before: Captions | None = None, markup: Markup | None = None) -> None:
         self.text = text
-        self.titles = [*titles]
+        self.titles: list[tuple[int, str]] = [] if before is None else [*before.titles]
         self._titled = 0
         self._underlined = {match.start(): match for match in _underlined(text)}
         self.headings = headings(text)
         self.records = frozenset(keyed_records(text))
         self.fences, self._has_comments = Markup.of(text) if markup is None else markup
-        self._marks: list[str] = []
+        self.marks: list[str] = [] if before is None else before.marks
         self.sections: dict[int, tuple[int, int, str]] = {}
         tags = [bound for match in _GAME_TAGS.finditer(text) for bound in match.span()]
         sections = (match for match in _SECTION.finditer(text) if bisect_right(tags, match.start()) % 2 == 0)
@@ -276,9 +277,9 @@ class Captions:
         # A title is in its own block. One more character shows whether a blank line follows it.
         if (title := self._underlined.get(start)) is not None:
             # The first mark below a title that occurs is that of the highest level.
-            if title["mark"] not in self._marks:
-                self._marks.append(title["mark"])
-            self._push(self._marks.index(title["mark"]) + 1, title["underlined"], start, title.end())
+            if title["mark"] not in self.marks:
+                self.marks.append(title["mark"])
+            self._push(self.marks.index(title["mark"]) + 1, title["underlined"], start, title.end())
         elif (title := _TITLE.match(text, start, following + 1)) and not (title["marks"] and self._has_comments):
             level = len(title["marks"] or "") or int(title["depth"] or 0)
             said = next(title[name] for name in _TITLES if title[name])

@@ -85,7 +85,7 @@ class _Cutter:
     def __init__(self, text: str, sizes: Sizes, groups: Iterator[int], depth: int) -> None:
         self._text, self._sizes, self._groups, self._depth = text, sizes, groups, depth
         self._row_labels: dict[int, str] = {}
-        self._titles: list[tuple[int, str]] = []
+        self._before: Captions | None = None
         self._sections: list[Title] = []
         self._markup: Markup | None = None
 
@@ -148,7 +148,7 @@ class _Cutter:
                 message: list[Passage] = []
             else:
                 between = self._of_plain(position, commit.start(), is_alone=False)
-                self._titles = []
+                self._before = None
                 self._sections.append(Title(commit.start(), 0, commit.end(), commit["subject"]))
                 message = self._of_plain(commit.end(), start, is_alone=False)
             passages += between
@@ -274,9 +274,9 @@ class _Cutter:
             break
         lines = with_line_breaks(self._text[start:end])
         markup = None if self._markup is None else self._markup.inside(start, end)
-        captions = Captions(with_aligned_numbers(lines), self._titles, markup)
+        captions = Captions(with_aligned_numbers(lines), self._before, markup)
         passages = self._of_lines(start, lines, captions, "")
-        self._titles = captions.titles
+        self._before = captions
         self._sections += [
             Title(start + first, level, start + body, name) for first, (level, body, name) in captions.sections.items()
         ]
@@ -291,7 +291,8 @@ class _Cutter:
 
     def _below_titles(self, line: str) -> str:
         """Return the titles of the open sections and a line. The line is cut for the innermost title alone."""
-        above = [title[:LONGEST_LINE] for _, title in self._titles if title and title not in line]
+        titles = [] if self._before is None else self._before.titles
+        above = [title[:LONGEST_LINE] for _, title in titles if title and title not in line]
         label = f"{above.pop()} {line}"[:LONGEST_LABEL] if above else line
         while above and len(above[-1]) + 1 + len(label) <= LONGEST_LABEL:
             label = f"{above.pop()} {label}"

@@ -632,11 +632,21 @@ def test_a_tab_is_as_wide_as_the_columns_up_to_the_next_multiple_of_eight() -> N
     assert indented(" \tThe ports") == (8, "The ports")
 
 
-def test_the_titles_before_a_text_name_its_passages_until_it_closes_them() -> None:
-    text = f"{BODY}\n\n## South\n\n{BODY}\n\n# Rain\n\n{BODY}{BODY}"
-    captions = Captions(text, [(1, "Ports"), (2, "North")])
-    assert [said for _, _, said in text_spans(text, Sizes.of(text), captions)] == ["Ports North", "Ports", ""]
-    assert captions.titles == [(1, "Rain")]
+@pytest.mark.parametrize(
+    ("before", "text"),
+    [
+        ("# Ports\n\n## North\n\nIt rained.", "## South\n\n{BODY}\n\n# Rain\n\n{BODY}"),
+        ("Ports\n=====\n\nNorth\n-----\n\nIt rained.", "South\n-----\n\n{BODY}\n\nRain\n====\n\n{BODY}"),
+    ],
+)
+def test_the_titles_of_the_text_before_go_on(before: str, text: str) -> None:
+    captions = Captions(before)
+    assert [*text_spans(before, Sizes.of(before), captions)]
+    assert captions.titles == [(1, "Ports"), (2, "North")]
+    text = f"{BODY}\n\n{text.format(BODY=BODY)}"
+    following = Captions(text, captions)
+    assert [said for _, _, said in text_spans(text, Sizes.of(text), following)] == ["Ports North", "Ports", ""]
+    assert following.titles == [(1, "Rain")]
 
 
 def test_the_columns_before_the_number_of_a_line_of_code_in_a_message_count() -> None:
