@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -144,7 +144,7 @@ def in_sections(
         # A table with a title is already one item with it.
         return all(it.start >= section.body or it.end < ends[last] for it in passages[first].items)
 
-    sections = sorted(filter(goes_on, found.scopes), key=lambda it: (it.start, -it.end))
+    sections = sorted(filter(goes_on, found.scopes))
     if not sections:
         return [*passages]
     edges = sorted({edge for it in sections for edge in (it.start, it.body, it.end)})
@@ -166,7 +166,6 @@ class _Sections:
         self._waiting = sections[::-1]
         self._open: list[tuple[Scope, Item]] = []
         self._inner = [next(groups)]
-        self._regrouped = defaultdict[tuple[int, int], int](lambda: next(groups))
 
     def move_to(self, position: int) -> bool:
         """Close the sections before a position, and open those around it. Return False if it is in a title."""
@@ -181,7 +180,7 @@ class _Sections:
 
     def placed(self, passage: Passage, start: int, end: int) -> Passage:
         """Return the part of a passage with this span, below the titles of the sections around it."""
-        items = [it for it in passage.items if it.start < end and start < it.end]
+        items = [*passage.items]
         for section, _ in self._open:
             items = self._below(section, items)
         group = passage.group
@@ -203,15 +202,10 @@ class _Sections:
             self._inner.pop()
 
     def _group(self, item: Item) -> int:
-        """Return the group of an item, which has none in common with what is before the last title.
-
-        Plain text has one group, also after a part of another kind. Whole tables with their headers are in it, too.
-        """
+        """Return the group of an item. Plain text of a section and its whole tables with their headers have one."""
         row = bisect_right(self._parts, item.start)
-        is_whole = item.form == "text" and self._parts[row - 1 : row + 1] == [item.start, item.end]
-        if row % 2 == 0 or is_whole:
-            return self._inner[-1]
-        return self._regrouped[self._open[-1][0].start if self._open else -1, item.group]
+        is_inner = row % 2 == 1 and (item.form != "text" or self._parts[row - 1 : row + 1] != [item.start, item.end])
+        return item.group if is_inner else self._inner[-1]
 
     def _below(self, section: Scope, items: Iterable[Item]) -> list[Item]:
         """Return items without the title of a section. The section up to a part of another kind goes."""

@@ -270,6 +270,44 @@ def test_a_title_right_above_a_single_table_stays_with_its_header() -> None:
         assert text[passage.start : passage.end] == passage.text
 
 
+def left_of(text: str, *words: str) -> str:
+    """Return what is left of a text if only the passages with these words stay."""
+    passages = cut(text)
+    assert all(text[passage.start : passage.end].strip() == passage.text.strip() for passage in passages)
+    gone = [row for row, passage in enumerate(passages) if not any(word in passage.text for word in words)]
+    assert len(gone) == len(passages) - len(words)
+    return without(text, passages, gone, lambda rows: f"[{len(rows)} gone]").replace(BODY.strip(), "BODY")
+
+
+def test_a_section_without_a_table_after_one_with_a_table_is_not_in_it() -> None:
+    text = f"# North\n\n{BODY}\n\n{TABLE}\n{BODY}\n\n# South\n\n{NOTE}. {BODY}\n"
+    assert left_of(text, NOTE) == f"[{len(cut(text)) - 1} gone] \n\n# South\n\n{NOTE}. BODY \n"
+
+
+def test_the_text_after_a_table_and_the_next_section_share_a_stub() -> None:
+    text = f"# Harbor\n\n{NOTE}. {BODY}\n\n{TABLE}\n{BODY}\n\n## North\n\n{BODY}\n\n{TABLE}\n{BODY}\n"
+    left = left_of(text, NOTE)
+    assert left == f"# Harbor\n\n{NOTE}. BODY \n\n[{len(cut(text)) - 1} gone] \n"
+
+
+def test_a_short_text_before_a_title_is_cut_from_the_section() -> None:
+    text = f"{NOTE}.\n\n# North\n\nIt snowed. {BODY}\n\n{TABLE}\n{BODY}\n"
+    assert left_of(text, NOTE) == f"{NOTE}.\n\n[{len(cut(text)) - 1} gone] \n"
+    assert left_of(text, "It snowed").startswith("[1 gone]\n\n# North\n\nIt snowed. BODY")
+    joined = f"{NOTE}.\n\n- a\n# North\nIt rained.\n\n{TABLE}\n{BODY}\n"
+    assert "# North" not in "".join(passage.text for passage in cut(joined))
+
+
+def test_a_value_with_a_title_of_its_own_is_below_the_title_of_the_section() -> None:
+    ports = [f'## Port {row}\n\n{{"depth": {row}, "note": "{BODY}"}}\n\n' for row in range(5, 9)]
+    text = f"# Harbor\n\n{ports[0]}{ports[1]}{BODY}\n\n{ports[2]}{ports[3]}{BODY}\n"
+    passages = cut(text)
+    assert '\n\n"[1 gone]"\n\n## Port 6\n\n{"depth": 6' in left_of(text, '"depth": 6')
+    rows = [row for row, passage in enumerate(passages) if '"depth": 6' in passage.text]
+    left = without(text, passages, rows, lambda gone: f"[{len(gone)} gone]")
+    assert f"## Port 6\n\n[1 gone]\n\n{BODY}" in left
+
+
 def test_code_right_after_a_table_is_fenced_and_its_comments_are_no_titles() -> None:
     code = "```python\n" + "".join(f"# Step {row}\nports({row})\n\n" for row in range(60)) + "```\n"
     text = f"# Harbor\n\n{TABLE}\n{code}\n## South\n\n{BODY}\n\n{TABLE}\n{BODY}\n"
