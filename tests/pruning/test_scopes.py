@@ -308,6 +308,25 @@ def test_a_value_with_a_title_of_its_own_is_below_the_title_of_the_section() -> 
     assert f"## Port 6\n\n[1 gone]\n\n{BODY}" in left
 
 
+def test_a_title_and_the_header_of_a_single_table_stay() -> None:
+    for text in (f"# Harbor\n{TABLE}", f"# Harbor\n\n{TABLE}"):
+        assert left_of(text).startswith("# Harbor\n")
+        assert "| port | depth |" in left_of(text)
+
+
+def test_a_rule_before_a_title_is_cut_from_the_section() -> None:
+    text = f"12\n\n# North\n\nIt snowed. {BODY}\n\n{TABLE}\n{BODY}\n"
+    assert cut(text)[0].text == "12"
+    assert left_of(text, "It snowed").startswith("[1 gone]\n\n# North\n\nIt snowed.")
+
+
+def test_the_fence_of_a_second_value_stays() -> None:
+    text = MANUAL.format(body=BODY, part=PARTS["JSON"], note=f"{NOTE}. {BODY}")
+    passages = cut(text)
+    left = without(text, passages, range(len(passages) - 2, len(passages)), lambda rows: f"[{len(rows)} gone]")
+    assert left.count("```") == 4
+
+
 def test_code_right_after_a_table_is_fenced_and_its_comments_are_no_titles() -> None:
     code = "```python\n" + "".join(f"# Step {row}\nports({row})\n\n" for row in range(60)) + "```\n"
     text = f"# Harbor\n\n{TABLE}\n{code}\n## South\n\n{BODY}\n\n{TABLE}\n{BODY}\n"
