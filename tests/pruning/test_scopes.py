@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 
 import pytest
 
@@ -325,6 +326,49 @@ def test_the_fence_of_a_second_value_stays() -> None:
     passages = cut(text)
     left = without(text, passages, range(len(passages) - 2, len(passages)), lambda rows: f"[{len(rows)} gone]")
     assert left.count("```") == 4
+
+
+def random_block(draw: random.Random, number: int) -> str:
+    """Return a block of a random kind, with its number in it."""
+    count = draw.randint(3, 12)
+    blocks = (
+        BODY * draw.randint(1, 3) + f"p{number}.\n",
+        "| port | depth |\n|---|---|\n" + "".join(f"| p{number}x{row} | {row} |\n" for row in range(count)),
+        "port,depth,at\n" + "".join(f"p{number}x{row},{row},rain\n" for row in range(count)),
+        f"```json\n{json.dumps({f'k{number}': [BODY[:40]] * count}, indent=draw.choice([None, 2]))}\n```\n",
+        json.dumps({"number": number, "note": BODY}) + "\n",
+        f"data:image/png;base64,{'aB3' * 30 * count}\n",
+        "".join(f"- item {number} {row} {BODY[:40]}\n" for row in range(count)),
+        "".join(f"2026-11-30 10:12:{row:02} INFO [main] event {number} {row}\n" for row in range(count)),
+        f"--- a/x{number}.py\n+++ b/x{number}.py\n@@ -1 +1 @@\n-a\n+b\n",
+        f"```python\n# Step {number}\ndef f{number}():\n    return {number}\n```\n",
+    )
+    return draw.choice(blocks)
+
+
+@pytest.mark.parametrize("underlined", [False, True])
+def test_a_passage_of_a_random_document_is_below_all_titles_of_its_sections(underlined: bool) -> None:
+    for seed in range(60):
+        draw = random.Random(seed)
+        parts: list[tuple[int, str]] = []
+        for number in range(draw.randint(2, 14)):
+            level = draw.randint(1, 2 if underlined else 4) if draw.random() < 0.45 else 0
+            title = f"Title {number}\n{'=-'[level - 1] * 8}\n" if underlined else f"{'#' * level} Title {number}\n"
+            parts.append((level, title if level else random_block(draw, number)))
+        # The mark below the first title is that of the highest level.
+        first = next((level for level, _ in parts if level), 1)
+        ranks = {level: (level != first) + 1 if underlined else level for level, _ in parts}
+        text = "\n".join(part for _, part in parts)
+        passages = cut(text)
+        starts = [sum(len(part) + 1 for _, part in parts[:row]) for row in range(len(parts))]
+        for row, passage in enumerate(passages):
+            above: list[tuple[int, str]] = []
+            for start, (level, part) in zip(starts, parts, strict=True):
+                if level and start <= passage.start:
+                    above = [*(it for it in above if it[0] < ranks[level]), (ranks[level], part)]
+            left = without(text, passages, {*range(len(passages))} - {row}, lambda rows: f"[{len(rows)} gone]")
+            for _, title in above:
+                assert title.rstrip("\n") in left.split("\n\n") or title in left, (seed, title, passage)
 
 
 def test_code_right_after_a_table_is_fenced_and_its_comments_are_no_titles() -> None:
