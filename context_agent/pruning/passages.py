@@ -175,10 +175,9 @@ class _Cutter:
                 own = passage.label if label in passage.label else _with_name(label, passage.label)
                 passages.append(replace(passage, label=own, items=(*passage.items, whole)))
             position = last
-        bounds = [bound for start, end, _ in parts for bound in (start, end)]
-        return (
-            in_sections(text, passages, self._sections, bounds, self._groups) if self._sections and parts else passages
-        )
+        if not parts or not self._sections:
+            return passages
+        return in_sections(text, passages, self._sections, bounds, self._groups)
 
     def _with_fence(self, position: int, start: int, end: int) -> tuple[int, int]:
         """Return the span of a part with the fence around it, if there is one after `position`."""
@@ -272,6 +271,8 @@ class _Cutter:
                 end = line_start
                 continue
             break
+        if start >= end:
+            return []
         lines = with_line_breaks(self._text[start:end])
         markup = None if self._markup is None else self._markup.inside(start, end)
         captions = Captions(with_aligned_numbers(lines), self._before, markup)

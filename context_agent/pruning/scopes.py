@@ -208,7 +208,7 @@ class _Sections:
         return item.group if is_inner else self._inner[-1]
 
     def _below(self, section: Scope, items: Iterable[Item]) -> list[Item]:
-        """Return items without the title of a section. The section up to a part of another kind goes."""
+        """Return items without the title of a section. An item for the section up to its first table or value goes."""
         kept: list[Item] = []
         for item in items:
             if not section.start <= item.start < section.body:
@@ -294,7 +294,7 @@ class _Scopes:
         self.open((SECTION, title.level), title.start, title.body, title.name, longest=longest)
 
     def open_fence(self, start: int, body: int, line: str, *, tail: int) -> None:
-        """Open the scope of fenced code. If its fence is before the text, it is none."""
+        """Open the scope of fenced code, unless its fence is before the text."""
         if FENCE.match(line):
             self.open((FENCED, 0), start, body, "", tail=tail)
 

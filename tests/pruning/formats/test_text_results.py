@@ -322,10 +322,14 @@ def test_results_in_text_with_any_marks_are_pruned_between_their_marks_and_resto
     keeper = pruner(budget)
     pruned = keeper.prune(messages)
     removed = [item.id for item in pruned.report.removed]
-    # In a scratchpad, a line "Thought:" ends a result, and what follows is the agent's. A result that begins with the
-    # mark that ends it is empty, and what follows may be the user's.
-    ending = "\nThought:" if name in SCRATCHPADS else FORMS[name].after.partition(">")[0]
-    assert removed or (ending and any(ending in result for result in results))
+    # In a scratchpad, a line "Thought:" ends a result, and what follows is the agent's. Elsewhere, a result that begins
+    # with the mark that ends it is empty, and what follows may be the user's.
+    ends_itself = (
+        any("\nThought:" in result for result in results)
+        if name in SCRATCHPADS
+        else any(FORMS[name].after and result.startswith(FORMS[name].after.partition(">")[0]) for result in results)
+    )
+    assert removed or ends_itself
     assert keeper.prune(pruned.messages).messages == pruned.messages
     assert keeper.restore(pruned.messages, removed) == messages
     if name in FORMS:
